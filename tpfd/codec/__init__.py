@@ -1,0 +1,1 @@
+"""Payloads between JSON text and typed values, exactly. Pure."""
