@@ -273,7 +273,7 @@ def substitute(tree: object, environ: Mapping[str, str]) -> object:
             if match["escape"]:
                 return "${"
             if match["open"]:
-                problems.append(Problem(path, "'${' starts no ${NAME} or ${NAME:-default}; for the text itself write $${"))
+                problems.append(Problem(path, "'${' starts no ${NAME} or ${NAME:-default}; as plain text write $${"))
                 return ""
             name, default = match["name"], match["default"]
             if name in environ:
