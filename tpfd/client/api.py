@@ -111,7 +111,7 @@ class TpfdClient:
         await self._exchange.__aenter__()
         return self
 
-    async def __aexit__(self, *exc_info: Any) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         await self._exchange.__aexit__(*exc_info)
 
     # --- executions -------------------------------------------------------------------------------------------------
@@ -250,13 +250,10 @@ class TpfdClient:
         query.update({f"search.{name}": value for name, value in (search or {}).items()})
         return _page(await self._exchange.send("GET", "/pipeline/executions", query=query))
 
-    async def history(self, execution_id: str, *, cursor: str | None = None) -> Page:
+    async def history(self, execution_id: str, *, limit: int | None = None, cursor: str | None = None) -> Page:
         """One page of the execution's facts: ``{seq, type, atEpochMs, key, data}``, oldest first."""
-        return _page(
-            await self._exchange.send(
-                "GET", f"/pipeline/executions/{quote(execution_id, safe='')}/history", query={"cursor": cursor}
-            )
-        )
+        path = f"/pipeline/executions/{quote(execution_id, safe='')}/history"
+        return _page(await self._exchange.send("GET", path, query={"limit": limit, "cursor": cursor}))
 
     async def cancel(self, execution_id: str) -> JsonObject:
         """Asks for cancellation; a terminal execution is a 409."""
@@ -332,16 +329,32 @@ class TpfdClient:
         path = f"{self._admin_path()}/executions/{quote(execution_id, safe='')}/redrive"
         return _object(await self._exchange.send("POST", path, body=body))
 
-    async def redrive_bulk(self, criteria: Mapping[str, str], *, reason: str, dry_run: bool) -> JsonObject:
-        """Re-drives, or counts, what a filter finds; never unknown outcomes; bearer token.
+    async def redrive_bulk(
+        self,
+        *,
+        status: str,
+        pipeline: str | None = None,
+        error_code: str | None = None,
+        reason: str,
+        limit: int,
+        dry_run: bool,
+    ) -> JsonObject:
+        """Re-drives, or only counts, what a filter finds; never unknown outcomes; bearer token.
 
         Args:
-            criteria: ``status``, ``pipeline``, ``errorCode`` … as the daemon takes them.
+            status: FAILED or DLQ.
+            pipeline: only those of this pipeline.
+            error_code: only those that ended with this error.
             reason: kept in each history.
-            dry_run: only count.
+            limit: at most so many.
+            dry_run: change nothing, say which ones it would be.
         """
-        body = {**criteria, "reason": reason, "dryRun": dry_run}
-        return _object(await self._exchange.send("POST", f"{self._admin_path()}/executions/redrive", body=body))
+        criteria = {"status": status, "pipeline": pipeline, "errorCode": error_code}
+        body = {name: value for name, value in criteria.items() if value is not None}
+        body_with_reason: JsonObject = {**body, "reason": reason, "limit": limit, "dryRun": dry_run}
+        return _object(
+            await self._exchange.send("POST", f"{self._admin_path()}/executions/redrive", body=body_with_reason)
+        )
 
     async def ready(self) -> bool:
         """Whether the daemon answers and is ready; never raises for a daemon that is not there yet."""

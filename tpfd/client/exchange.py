@@ -58,8 +58,8 @@ class Exchange:
         await self._http.__aenter__()
         return self
 
-    async def __aexit__(self, *exc_info: Any) -> None:
-        await self._http.__aexit__(*exc_info)
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._http.aclose()
 
     async def send(
         self,
