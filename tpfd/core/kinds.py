@@ -90,9 +90,7 @@ def block_id(unit_id: UnitId, block_index: int) -> str:
     return f"{unit_id}.{block_index:07d}"
 
 
-BLOCK = Kind(
-    "block", BlockRecord, lambda record: (record.tenant_id, block_id(record.unit_id, record.block_index))
-)
+BLOCK = Kind("block", BlockRecord, lambda record: (record.tenant_id, block_id(record.unit_id, record.block_index)))
 
 
 def pending_partition(tenant_id: TenantId, by: str, name: str) -> str:
@@ -128,9 +126,7 @@ INTERACTION_BY_ASSIGNEE = Index[InteractionRecord](
 )
 INTERACTION_BY_GROUP = Index[InteractionRecord]("by_group", lambda record: _pending("group", record.group, record))
 INTERACTION_HELD = Index[InteractionRecord]("held", _held)
-INTERACTION_BY_UNIT = Index[InteractionRecord](
-    "by_unit", lambda record: IndexEntry(record.unit_id, record.item_index)
-)
+INTERACTION_BY_UNIT = Index[InteractionRecord]("by_unit", lambda record: IndexEntry(record.unit_id, record.item_index))
 INTERACTION = Kind(
     "interaction",
     InteractionRecord,
@@ -162,9 +158,7 @@ PERMIT = Kind(
 INGESTED_BY_SOURCE = Index[IngestedRecord](
     "by_source", lambda record: IndexEntry(f"{record.tenant_id}/{record.source}", record.object_key)
 )
-INGESTED = Kind(
-    "ingested", IngestedRecord, lambda record: (record.tenant_id, record.identity), (INGESTED_BY_SOURCE,)
-)
+INGESTED = Kind("ingested", IngestedRecord, lambda record: (record.tenant_id, record.identity), (INGESTED_BY_SOURCE,))
 
 MANIFEST = Kind("payload_manifest", PayloadManifest, lambda record: (record.tenant_id, record.stored_id))
 CHUNK = Kind("payload_chunk", PayloadChunk, lambda record: (record.tenant_id, record.chunk_id))

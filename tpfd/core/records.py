@@ -144,6 +144,7 @@ class ExecutionRecord:
     attempt: int = 0  # failed runs that were counted; handing back and losses are not
     worker_losses: int = 0  # takeovers of an expired lease
     deferred_count: int = 0  # uncounted delays since the last progress (open circuit)
+    deferred_since_epoch_ms: int | None = None  # first of them; None: none
     redrive_count: int = 0  # operator's requeues
     fence: int = 0  # +1 with every claim; guards every commit of an attempt
     lease_owner: str | None = None  # for people; never used for recovery. None: not leased
@@ -205,7 +206,7 @@ class UnitRecord:
     itemised: bool  # one interaction per item of a stream, each continued by a child
     status: UnitStatus
     version: int
-    fence: int  # fence of the attempt that created or last re-opened it
+    redrive_count: int = 0  # re-drive of the execution in which it was opened last
     primary_interaction_id: InteractionId | None = None  # the only interaction of a scalar unit; None: itemised
     dispatch_complete: bool = False  # every interaction exists; expected_item_count is final
     expected_item_count: int | None = None  # None until dispatch_complete
@@ -213,8 +214,7 @@ class UnitRecord:
     suffix_stop_index: int  # itemised: first step its children do not run
     scanned_index: int = -1  # itemised: all items up to it have their child; the scan goes on behind it
     full_block_count: int = 0  # itemised: blocks whose items are all continued
-    next_check_epoch_ms: int | None = None  # pages left to do, or nothing
-    deadline_epoch_ms: int
+    next_check_epoch_ms: int | None = None  # pages left to do; None: nothing is due by time
     created_epoch_ms: int
     updated_epoch_ms: int
     ttl_epoch_s: int | None = None
@@ -244,6 +244,7 @@ class InteractionRecord:
     step_index: int
     item_index: int = 0  # the item's place in the source; 0 for a scalar await
     itemised: bool = False
+    redrive_count: int = 0  # re-drive of the execution in which it was opened last
     status: InteractionStatus
     version: int
     input_type: str
