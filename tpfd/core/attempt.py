@@ -26,7 +26,7 @@ from tpfd.core.events import (
     Suspend,
 )
 from tpfd.core.moves import Outcome, Refused, Transition
-from tpfd.core.records import ExecutionRecord, Fact, FactType, PublicationState, TerminalReason
+from tpfd.core.records import ExecutionRecord, ExecutionStatus, Fact, FactType, PublicationState, TerminalReason
 
 S = ExecutionStatus
 

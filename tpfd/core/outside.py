@@ -12,7 +12,7 @@ from attrs import evolve
 from tpfd.core import moves
 from tpfd.core.events import Cancel, CleanedUp, DeadLetterSent, ExecutionPolicy, Redrive, Release, UnitEnded
 from tpfd.core.moves import Outcome, Refused, Transition
-from tpfd.core.records import ExecutionRecord, FactType, TerminalReason
+from tpfd.core.records import ExecutionRecord, ExecutionStatus, FactType, TerminalReason
 
 S = ExecutionStatus
 
