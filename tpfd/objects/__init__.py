@@ -1,0 +1,1 @@
+"""Objects: files and their like, taken in as input and put out as whole output."""
