@@ -27,13 +27,24 @@ from tpfd.core.records import (
 from tpfd.core.transact import Index, IndexEntry, Kind
 
 DUE_PARTITION = "due"
+"""What has work to do by time."""
+TIDY_PARTITION = "tidy"
+"""Ended executions that have still something to be done about them: dead letter, clean-up, removal."""
 BLOCK_SIZE = 256
 """Items per BlockRecord."""
 
 
-def _due(record: ExecutionRecord | UnitRecord | InteractionRecord) -> IndexEntry | None:
+def _due(record: UnitRecord | InteractionRecord) -> IndexEntry | None:
     at = record.next_check_epoch_ms
     return None if at is None else IndexEntry(DUE_PARTITION, at)
+
+
+def _execution_due(record: ExecutionRecord) -> IndexEntry | None:
+    at = record.next_check_epoch_ms
+    if at is None:
+        return None
+    # Apart, so that a heap of ended executions never stands before one that could run.
+    return IndexEntry(TIDY_PARTITION if record.status.terminal else DUE_PARTITION, at)
 
 
 def status_partition(tenant_id: TenantId, pipeline_id: str, status: str) -> str:
@@ -52,7 +63,7 @@ def _child_by_unit(record: ExecutionRecord) -> IndexEntry | None:
     return IndexEntry(record.unit_id, record.item_index)
 
 
-EXECUTION_DUE = Index[ExecutionRecord]("due", _due, sharded=True)
+EXECUTION_DUE = Index[ExecutionRecord]("due", _execution_due, sharded=True)
 EXECUTION_BY_STATUS = Index[ExecutionRecord]("by_status", _execution_by_status, sharded=True)
 CHILD_BY_UNIT = Index[ExecutionRecord]("by_unit", _child_by_unit)
 EXECUTION = Kind(

@@ -212,6 +212,8 @@ class UnitRecord:
     expected_item_count: int | None = None  # None until dispatch_complete
     continue_index: int  # step that follows the await
     suffix_stop_index: int  # itemised: first step its children do not run
+    pulled: bool  # its requests wait in a queue until a socket takes them
+    timeout_ms: int  # time that each of its interactions has
     scanned_index: int = -1  # itemised: all items up to it have their child; the scan goes on behind it
     full_block_count: int = 0  # itemised: blocks whose items are all continued
     next_check_epoch_ms: int | None = None  # pages left to do; None: nothing is due by time

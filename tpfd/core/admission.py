@@ -1,0 +1,278 @@
+"""How an interaction ends: by a completion, by its deadline, or with its execution. One function for each.
+
+Completion and deadline meet in one transaction on the interaction, so exactly one wins and the loser is told. What was
+refused is kept as a ``LateRecord``: nothing that the outside said disappears.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from enum import StrEnum
+
+from attrs import evolve, frozen
+
+from tpfd.core import awaits, execution, itemised
+from tpfd.core.events import ExecutionPolicy, Release, UnitEnded
+from tpfd.core.execution import Refused, Transition
+from tpfd.core.kinds import EXECUTION, INTERACTION, LATE, UNIT
+from tpfd.core.records import (
+    ExecutionId,
+    ExecutionRecord,
+    Fact,
+    FactType,
+    InteractionRecord,
+    InteractionStatus,
+    JsonText,
+    LateRecord,
+    Payload,
+    TenantId,
+    TerminalReason,
+    UnitRecord,
+    UnitStatus,
+)
+from tpfd.core.transact import Decision, Read, Snapshot
+
+TIMEOUT_ACTOR = "timeout"
+"""Who answers when `onTimeout` gives the answer."""
+
+
+class Verdict(StrEnum):
+    """What became of a completion or a deadline."""
+
+    ADMITTED = "admitted"
+    DUPLICATE = "duplicate"  # equal to the admitted one
+    CONFLICTING = "conflicting"  # another answer was admitted
+    TIMED_OUT = "timed_out"  # the deadline was first
+    ENDED = "ended"  # the interaction or its execution is over
+    NOT_FOUND = "not_found"
+    NOT_DUE = "not_due"  # a deadline that has not come
+
+
+@frozen(kw_only=True)
+class Completion:
+    """An answer, decoded, converted and validated.
+
+    Attributes:
+        response: canonical.
+        actor: who says so; None: not told.
+        key: idempotency key of the completion; None: not given.
+    """
+
+    response: JsonText
+    actor: str | None = None
+    key: str | None = None
+
+
+@frozen(kw_only=True)
+class Ended:
+    """What came of it.
+
+    Attributes:
+        interaction: as it now stands; None with NOT_FOUND.
+        due: executions that became due and whose workers should be told.
+        unit_ended: the unit ended badly; its live session should look.
+    """
+
+    verdict: Verdict
+    interaction: InteractionRecord | None = None
+    due: tuple[ExecutionId, ...] = ()
+    unit_ended: bool = False
+
+
+def reads(interaction: InteractionRecord) -> tuple[Read, ...]:
+    """What `admit` and `expire` look at."""
+    return (
+        Read(INTERACTION.key_of(interaction)),
+        Read(UNIT.key(interaction.tenant_id, interaction.unit_id)),
+        Read(EXECUTION.key(interaction.tenant_id, interaction.execution_id)),
+    )
+
+
+@frozen
+class _Scene:
+    """The three records of an interaction, as the transaction sees them."""
+
+    interaction: InteractionRecord
+    unit: UnitRecord
+    parent: ExecutionRecord
+
+
+def _scene(snapshot: Snapshot, seen: InteractionRecord) -> _Scene | None:
+    interaction = snapshot.get(INTERACTION.key_of(seen))
+    unit = snapshot.get(UNIT.key(seen.tenant_id, seen.unit_id))
+    parent = snapshot.get(EXECUTION.key(seen.tenant_id, seen.execution_id))
+    if interaction is None or unit is None or parent is None:
+        return None
+    return _Scene(interaction, unit, parent)
+
+
+def admit(
+    snapshot: Snapshot, seen: InteractionRecord, completion: Completion, now: int, policy: ExecutionPolicy
+) -> Decision[Ended]:
+    """Admits an answer, or says truthfully why not."""
+    scene = _scene(snapshot, seen)
+    if scene is None:
+        return Decision(Ended(verdict=Verdict.NOT_FOUND))
+    interaction = scene.interaction
+    if interaction.status is InteractionStatus.COMPLETED:
+        if interaction.response == completion.response:
+            return Decision(Ended(verdict=Verdict.DUPLICATE, interaction=interaction))
+        return _late(scene, completion, Verdict.CONFLICTING, now)
+    if interaction.status is InteractionStatus.TIMED_OUT:
+        return _late(scene, completion, Verdict.TIMED_OUT, now)
+    if not interaction.status.open or scene.parent.status.terminal:
+        return _late(scene, completion, Verdict.ENDED, now)
+    if now >= interaction.deadline_epoch_ms:
+        return _both(_expire(scene, now, policy), _late(scene, completion, Verdict.TIMED_OUT, now))
+    return _complete(scene, completion, now, policy)
+
+
+def expire(snapshot: Snapshot, seen: InteractionRecord, now: int, policy: ExecutionPolicy) -> Decision[Ended]:
+    """Does what is due by time: a reminder, an escalation, or the end by the deadline."""
+    scene = _scene(snapshot, seen)
+    if scene is None:
+        return Decision(Ended(verdict=Verdict.NOT_FOUND))
+    interaction = scene.interaction
+    if not interaction.status.open:
+        return Decision(Ended(verdict=Verdict.ENDED, interaction=interaction))
+    if scene.parent.status.terminal:
+        return cancel(scene.interaction, now)
+    if now >= interaction.deadline_epoch_ms:
+        return _expire(scene, now, policy)
+    if interaction.remind_at_epoch_ms is not None and now >= interaction.remind_at_epoch_ms:
+        key = f"reminded-{interaction.interaction_id}-{interaction.redrive_count}"
+        after = awaits.reminded(interaction, now)
+        fact = _fact(scene, FactType.INTERACTION_REMINDED, key, now, assignee=interaction.assignee)
+        return Decision(Ended(verdict=Verdict.NOT_DUE, interaction=after), puts=(after,), facts=(fact,))
+    if interaction.escalate_at_epoch_ms is not None and now >= interaction.escalate_at_epoch_ms:
+        key = f"escalated-{interaction.interaction_id}-{interaction.redrive_count}"
+        after = awaits.escalated(interaction, now)
+        fact = _fact(
+            scene, FactType.INTERACTION_ESCALATED, key, now, fromAssignee=interaction.assignee, to=after.assignee
+        )
+        return Decision(Ended(verdict=Verdict.NOT_DUE, interaction=after), puts=(after,), facts=(fact,))
+    return Decision(Ended(verdict=Verdict.NOT_DUE, interaction=interaction))
+
+
+def cancel(interaction: InteractionRecord, now: int) -> Decision[Ended]:
+    """Ends an interaction whose execution is over."""
+    after = awaits.ended(interaction, InteractionStatus.CANCELLED, now, "its execution ended")
+    return Decision(Ended(verdict=Verdict.ENDED, interaction=after), puts=(after,))
+
+
+def orphan(tenant_id: TenantId, claimed_interaction_id: str, body: JsonText, actor: str | None, now: int) -> LateRecord:
+    """A completion that met no interaction, kept for an operator to match."""
+    digest = hashlib.sha256(body.encode()).hexdigest()[:16]
+    return LateRecord(
+        tenant_id=tenant_id,
+        late_id=f"{claimed_interaction_id}/{digest}",
+        interaction_id=claimed_interaction_id,
+        execution_id=None,
+        step_id=None,
+        reason="orphan",
+        body=body,
+        actor=actor,
+        created_epoch_ms=now,
+    )
+
+
+def _complete(scene: _Scene, completion: Completion, now: int, policy: ExecutionPolicy) -> Decision[Ended]:
+    after = awaits.completed(
+        scene.interaction, completion.response, actor=completion.actor, completion_key=completion.key, now=now
+    )
+    unit, parent = scene.unit, scene.parent
+    if not unit.itemised:
+        return _complete_scalar(scene, after, now, policy)
+    if not itemised.is_parked_on(parent, unit):
+        # Live, or not yet parked: the answer is kept, and found by the session or by the scan after parking.
+        return Decision(Ended(verdict=Verdict.ADMITTED, interaction=after), puts=(after,))
+    child = itemised.child_of(parent, unit, after, now)
+    return Decision(
+        Ended(verdict=Verdict.ADMITTED, interaction=after, due=(child.execution_id,)),
+        puts=(after, child),
+        facts=(itemised.continued(parent, child, now),),
+    )
+
+
+def _complete_scalar(scene: _Scene, after: InteractionRecord, now: int, policy: ExecutionPolicy) -> Decision[Ended]:
+    assert after.response is not None
+    unit = awaits.moved_unit(scene.unit, UnitStatus.COMPLETED, now)
+    key = f"admitted-{after.interaction_id}"
+    admitted = _fact(
+        scene, FactType.COMPLETION_ADMITTED, key, now, interactionId=after.interaction_id, actor=after.actor
+    )
+    event = Release(
+        unit_id=unit.unit_id,
+        step_index=unit.continue_index,
+        input=Payload(type_name=after.output_type, json=after.response),
+    )
+    outcome = execution.apply(scene.parent, event, now, policy)
+    if isinstance(outcome, Refused):
+        # Not parked on it: whoever runs it finds the answer when it comes to the await.
+        return Decision(Ended(verdict=Verdict.ADMITTED, interaction=after), puts=(after, unit), facts=(admitted,))
+    return Decision(
+        Ended(verdict=Verdict.ADMITTED, interaction=after, due=(outcome.record.execution_id,)),
+        puts=(after, unit, outcome.record),
+        facts=(admitted, *outcome.facts),
+    )
+
+
+def _expire(scene: _Scene, now: int, policy: ExecutionPolicy) -> Decision[Ended]:
+    interaction, unit = scene.interaction, scene.unit
+    if interaction.on_timeout is not None:
+        return _complete(scene, Completion(response=interaction.on_timeout, actor=TIMEOUT_ACTOR), now, policy)
+    message = f"no answer to {interaction.interaction_id} by its deadline"
+    after = awaits.ended(interaction, InteractionStatus.TIMED_OUT, now, message)
+    key = f"timed-out-{interaction.interaction_id}-{interaction.redrive_count}"
+    facts = [_fact(scene, FactType.INTERACTION_TIMED_OUT, key, now, interactionId=interaction.interaction_id)]
+    puts: list[object] = [after]
+    if unit.status is UnitStatus.WAITING_EXTERNAL:
+        puts.append(awaits.moved_unit(unit, UnitStatus.TIMED_OUT, now))
+    event = UnitEnded(unit_id=unit.unit_id, reason=TerminalReason.AWAIT_TIMEOUT, code="await_timeout", message=message)
+    outcome = execution.apply(scene.parent, event, now, policy)
+    due: tuple[ExecutionId, ...] = ()
+    if isinstance(outcome, Transition):
+        puts.append(outcome.record)
+        facts.extend(outcome.facts)
+        due = (outcome.record.execution_id,)
+    return Decision(
+        Ended(verdict=Verdict.TIMED_OUT, interaction=after, due=due, unit_ended=True),
+        puts=tuple(puts),
+        facts=tuple(facts),
+    )
+
+
+def _late(scene: _Scene, completion: Completion, verdict: Verdict, now: int) -> Decision[Ended]:
+    """The refused answer is kept; the state stands."""
+    interaction = scene.interaction
+    conflicting = verdict is Verdict.CONFLICTING
+    digest = hashlib.sha256(completion.response.encode()).hexdigest()[:16]
+    record = LateRecord(
+        tenant_id=interaction.tenant_id,
+        late_id=f"{interaction.interaction_id}/{digest}",
+        interaction_id=interaction.interaction_id,
+        execution_id=interaction.execution_id,
+        step_id=interaction.step_id,
+        reason="conflicting" if conflicting else "late",
+        body=completion.response,
+        actor=completion.actor,
+        created_epoch_ms=now,
+    )
+    fact_type = FactType.COMPLETION_CONFLICTING if conflicting else FactType.COMPLETION_LATE
+    fact = _fact(scene, fact_type, f"late-{LATE.id_of(record)[1]}", now, actor=completion.actor)
+    return Decision(Ended(verdict=verdict, interaction=interaction), puts=(record,), facts=(fact,))
+
+
+def _both(first: Decision[Ended], second: Decision[Ended]) -> Decision[Ended]:
+    """Two decisions as one, with the answer of the second and the effects of the first."""
+    result = evolve(
+        second.result,
+        interaction=first.result.interaction,
+        due=first.result.due,
+        unit_ended=first.result.unit_ended,
+    )
+    return Decision(result, puts=(*first.puts, *second.puts), facts=(*first.facts, *second.facts))
+
+
+def _fact(scene: _Scene, fact_type: FactType, key: str, now: int, **data: str | None) -> Fact:
+    return execution.fact(scene.parent, fact_type, key, now, **data)

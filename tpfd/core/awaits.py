@@ -1,0 +1,262 @@
+"""Await units and interactions: how each changes. Pure, record to record.
+
+The decisions that join them with their execution are in ``dispatching`` (what an attempt opens), ``admission`` (what
+the outside and the clock end) and ``itemised`` (how the items of a parked unit go on).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import evolve, frozen
+
+from tpfd.core import ids
+from tpfd.core.records import (
+    ExecutionRecord,
+    InteractionRecord,
+    InteractionStatus,
+    JsonText,
+    UnitRecord,
+    UnitStatus,
+)
+
+
+@frozen(kw_only=True)
+class AwaitTerms:
+    """What the pipeline says about one await step.
+
+    Attributes:
+        continue_index: step behind the await.
+        suffix_stop_index: first step that the children of an itemised unit do not run.
+        pulled: the outside takes requests from a queue (websocket); else they are only listed, or sent by us.
+        on_timeout: canonical value admitted at the deadline; None: the deadline fails the execution.
+    """
+
+    step_id: str
+    step_index: int
+    continue_index: int
+    suffix_stop_index: int
+    input_type: str
+    output_type: str
+    transport_type: str
+    pulled: bool
+    timeout_ms: int
+    assignee: str | None = None
+    group: str | None = None
+    remind_after_ms: int | None = None
+    escalate_after_ms: int | None = None
+    escalate_to: str | None = None
+    on_timeout: JsonText | None = None
+
+
+@frozen
+class Request:
+    """One item to ask the outside about.
+
+    Attributes:
+        item_index: the item's place in the source; 0 for a scalar await.
+        json: canonical request payload.
+        digest: sha256 of it.
+        business_key: digest of the fields that the step declares as its idempotency key; "" if none.
+    """
+
+    item_index: int
+    json: JsonText
+    digest: str
+    business_key: str = ""
+
+
+def new_unit(execution: ExecutionRecord, terms: AwaitTerms, *, itemised: bool, now: int) -> UnitRecord:
+    """A unit that nobody has asked anything of yet."""
+    unit = ids.unit_id(execution.execution_id, terms.step_index)
+    return UnitRecord(
+        tenant_id=execution.tenant_id,
+        unit_id=unit,
+        execution_id=execution.execution_id,
+        pipeline_id=execution.pipeline_id,
+        step_id=terms.step_id,
+        step_index=terms.step_index,
+        itemised=itemised,
+        redrive_count=execution.redrive_count,
+        status=UnitStatus.WAITING_EXTERNAL,
+        version=1,
+        primary_interaction_id=None if itemised else ids.interaction_id(unit, 0),
+        dispatch_complete=not itemised,
+        expected_item_count=None if itemised else 1,
+        continue_index=terms.continue_index,
+        suffix_stop_index=terms.suffix_stop_index,
+        pulled=terms.pulled,
+        timeout_ms=terms.timeout_ms,
+        created_epoch_ms=now,
+        updated_epoch_ms=now,
+    )
+
+
+def reopened_unit(unit: UnitRecord, execution: ExecutionRecord, now: int) -> UnitRecord:
+    """The unit in a new re-drive of its execution: waiting again, progress kept."""
+    return moved_unit(unit, UnitStatus.WAITING_EXTERNAL, now, redrive_count=execution.redrive_count)
+
+
+def moved_unit(
+    unit: UnitRecord, status: UnitStatus, now: int, *, next_check: int | None = None, **changes: Any
+) -> UnitRecord:
+    """The unit in another status; nothing is due by time unless `next_check` says so."""
+    return evolve(
+        unit,
+        status=status,
+        version=unit.version + 1,
+        updated_epoch_ms=now,
+        next_check_epoch_ms=next_check,
+        **changes,
+    )
+
+
+def new_interaction(
+    execution: ExecutionRecord,
+    unit: UnitRecord,
+    terms: AwaitTerms,
+    request: Request,
+    *,
+    causation_id: str,
+    delivery: str | None,
+    now: int,
+) -> InteractionRecord:
+    """An interaction as it is first written: in the hands of a socket, in the queue of its step, or listed."""
+    key = ids.idempotency_key(execution.tenant_id, execution.execution_id, terms.step_id, request.item_index)
+    interaction = ids.interaction_id(unit.unit_id, request.item_index)
+    record = InteractionRecord(
+        tenant_id=execution.tenant_id,
+        interaction_id=interaction,
+        execution_id=execution.execution_id,
+        unit_id=unit.unit_id,
+        pipeline_id=execution.pipeline_id,
+        step_id=terms.step_id,
+        step_index=terms.step_index,
+        item_index=request.item_index,
+        itemised=unit.itemised,
+        redrive_count=execution.redrive_count,
+        status=InteractionStatus.WAITING if unit.pulled and delivery is None else InteractionStatus.DISPATCHED,
+        version=1,
+        input_type=terms.input_type,
+        output_type=terms.output_type,
+        # Derived like everything else, so that it needs no look-up row of its own.
+        correlation_id=interaction,
+        causation_id=causation_id,
+        idempotency_key=f"{key}:{request.business_key}" if request.business_key else key,
+        request=request.json,
+        request_digest=request.digest,
+        transport_type=terms.transport_type,
+        delivery=delivery,
+        send_count=0 if delivery is None else 1,
+        assignee=terms.assignee,
+        group=terms.group,
+        deadline_epoch_ms=now + terms.timeout_ms,
+        on_timeout=terms.on_timeout,
+        created_epoch_ms=now,
+        updated_epoch_ms=now,
+        next_check_epoch_ms=now + terms.timeout_ms,
+    )
+    if terms.remind_after_ms is None and terms.escalate_to is None:
+        return record
+    return _with_next_check(
+        evolve(
+            record,
+            remind_at_epoch_ms=None if terms.remind_after_ms is None else now + terms.remind_after_ms,
+            escalate_to=terms.escalate_to,
+            escalate_at_epoch_ms=None if terms.escalate_after_ms is None else now + terms.escalate_after_ms,
+        )
+    )
+
+
+def reopened_interaction(
+    record: InteractionRecord, unit: UnitRecord, *, delivery: str | None, now: int
+) -> InteractionRecord:
+    """The interaction in the re-drive that its unit is in: same ids, new deadline."""
+    return evolve(
+        record,
+        redrive_count=unit.redrive_count,
+        status=InteractionStatus.WAITING if unit.pulled and delivery is None else InteractionStatus.DISPATCHED,
+        version=record.version + 1,
+        delivery=delivery,
+        send_count=record.send_count + (delivery is not None),
+        deadline_epoch_ms=now + unit.timeout_ms,
+        next_check_epoch_ms=now + unit.timeout_ms,
+        error_message=None,
+        updated_epoch_ms=now,
+        ttl_epoch_s=None,
+    )
+
+
+def delivered(record: InteractionRecord, socket_id: str, now: int) -> InteractionRecord:
+    """A socket has taken it out of the queue."""
+    return evolve(
+        record,
+        status=InteractionStatus.DISPATCHED,
+        version=record.version + 1,
+        delivery=socket_id,
+        send_count=record.send_count + 1,
+        updated_epoch_ms=now,
+    )
+
+
+def taken_back(record: InteractionRecord, now: int) -> InteractionRecord:
+    """The socket that held it is gone: it waits in the queue of its step again."""
+    return evolve(
+        record, status=InteractionStatus.WAITING, version=record.version + 1, delivery=None, updated_epoch_ms=now
+    )
+
+
+def completed(
+    record: InteractionRecord, response: JsonText, *, actor: str | None, completion_key: str | None, now: int
+) -> InteractionRecord:
+    """The answer is admitted. Final."""
+    return evolve(
+        record,
+        status=InteractionStatus.COMPLETED,
+        version=record.version + 1,
+        response=response,
+        actor=actor,
+        completion_key=completion_key,
+        delivery=None,
+        next_check_epoch_ms=None,
+        updated_epoch_ms=now,
+        completed_epoch_ms=now,
+    )
+
+
+def ended(
+    record: InteractionRecord, status: InteractionStatus, now: int, message: str | None = None
+) -> InteractionRecord:
+    """The interaction is over without an answer: TIMED_OUT, FAILED or CANCELLED."""
+    return evolve(
+        record,
+        status=status,
+        version=record.version + 1,
+        delivery=None,
+        next_check_epoch_ms=None,
+        error_message=message,
+        updated_epoch_ms=now,
+    )
+
+
+def reminded(record: InteractionRecord, now: int) -> InteractionRecord:
+    """Its reminder is out."""
+    return _with_next_check(evolve(record, version=record.version + 1, remind_at_epoch_ms=None, updated_epoch_ms=now))
+
+
+def escalated(record: InteractionRecord, now: int) -> InteractionRecord:
+    """It is somebody else's now."""
+    return _with_next_check(
+        evolve(
+            record,
+            version=record.version + 1,
+            assignee=record.escalate_to,
+            escalate_at_epoch_ms=None,
+            updated_epoch_ms=now,
+        )
+    )
+
+
+def _with_next_check(record: InteractionRecord) -> InteractionRecord:
+    times = (record.remind_at_epoch_ms, record.escalate_at_epoch_ms, record.deadline_epoch_ms)
+    return evolve(record, next_check_epoch_ms=min(at for at in times if at is not None))
