@@ -71,8 +71,8 @@ def load_config(
     Raises:
         ConfigError: with every problem found, among them keys whose part is not in this build.
     """
-    loaded = parse_config(file_text, origin, environ, flags)
-    if problems := unsupported(loaded.config):
+    loaded, problems = _load(file_text, origin, environ, flags)
+    if problems := (*problems, *unsupported(loaded.config)):
         raise ConfigError(_with_origin(problem, loaded.origins) for problem in problems)
     return loaded
 
@@ -87,6 +87,20 @@ def parse_config(
 
     Raises:
         ConfigError: with every problem found.
+    """
+    loaded, problems = _load(file_text, origin, environ, flags)
+    if problems:
+        raise ConfigError(_with_origin(problem, loaded.origins) for problem in problems)
+    return loaded
+
+
+def _load(
+    file_text: str | None, origin: str, environ: Mapping[str, str], flags: Mapping[str, str]
+) -> tuple[Loaded, tuple[Problem, ...]]:
+    """Values that are each right, and what is wrong with them taken together.
+
+    Raises:
+        ConfigError: some value is not right by itself.
     """
     problems: list[Problem] = []
     settings = [
@@ -107,10 +121,9 @@ def parse_config(
     config = build(values)
     if "strict-startup" not in values:
         config = attrs.evolve(config, strict_startup=config.node.production)
-        origins["strict-startup"] = f"{origins['node.production']} (node.production)"
-    if combinations := check_combinations(config):
-        raise ConfigError(_with_origin(problem, origins) for problem in combinations)
-    return Loaded(config, origins)
+        if "node.production" in values:
+            origins["strict-startup"] = f"{origins['node.production']} (node.production)"
+    return Loaded(config, origins), check_combinations(config)
 
 
 def _with_origin(problem: Problem, origins: Mapping[str, str]) -> Problem:

@@ -51,10 +51,15 @@ def unsupported(config: Config) -> tuple[Problem, ...]:
     ]
     for path, key in KEYS.items():
         value = key.value_in(config)
-        if value != key.default and any(path == part or path.startswith(f"{part}.") for part in MISSING_PARTS):
+        if value != key.default and is_missing(path):
             message = f"is set to {show(key, value)}, but its part is not in this build yet; take it out"
             problems.append(Problem(f"$.{path}", message))
     return tuple(problems)
+
+
+def is_missing(path: str) -> bool:
+    """Whether a key or section belongs to a part that is not in this build."""
+    return any(path == part or path.startswith(f"{part}.") for part in MISSING_PARTS)
 
 
 def _built_choices(path: str) -> list[str]:
