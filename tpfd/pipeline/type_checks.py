@@ -1,0 +1,78 @@
+"""Checks declared types against each other: unknown names, cycles, variants that cannot be told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from tpfd.pipeline.declarations import AliasDecl, RecordDecl, TypeDecl, UnionDecl
+from tpfd.pipeline.names import did_you_mean
+from tpfd.pipeline.scalars import Scalar
+from tpfd.pipeline.section import Report
+
+
+def check_types(report: Report, declared: Mapping[str, TypeDecl]) -> None:
+    """Note everything about the types that does not hold together."""
+    known = {*declared, *Scalar}
+    for declaration in declared.values():
+        for path, name in _references(declaration):
+            if name.startswith("<"):
+                report.problem(path, f"{name} comes with a Java connector and is not known here; declare the type")
+            elif name not in known:
+                report.problem(path, f"type {name!r} is not declared{did_you_mean(name, known)}")
+    for name in _cyclic(declared):
+        report.problem(f"$.types.{name}", f"type {name!r} contains itself; types must be finite")
+    for declaration in declared.values():
+        if isinstance(declaration, UnionDecl):
+            _check_variants(report, declared, declaration)
+
+
+def alias_target(declared: Mapping[str, TypeDecl], name: str) -> str:
+    """The name at the end of a chain of aliases (or where a chain comes back to itself)."""
+    seen: set[str] = set()
+    while isinstance(found := declared.get(name), AliasDecl) and name not in seen:
+        seen.add(name)
+        name = found.target
+    return name
+
+
+def _references(declaration: TypeDecl) -> Iterator[tuple[str, str]]:
+    """Path and name of every type that a declaration names."""
+    path = f"$.types.{declaration.name}"
+    match declaration:
+        case RecordDecl(fields=fields):
+            yield from ((f"{path}.{one.name}", one.type_name) for one in fields)
+        case UnionDecl(variants=variants):
+            yield from ((f"{path}.{discriminator}", name) for discriminator, name in variants.items())
+        case AliasDecl(target=target):
+            yield path, target
+        case _:
+            pass
+
+
+def _cyclic(declared: Mapping[str, TypeDecl]) -> Iterable[str]:
+    """Types that contain themselves."""
+    for name, declaration in declared.items():
+        reached: set[str] = set()
+        open_names = [one for _, one in _references(declaration)]
+        while open_names:
+            one = open_names.pop()
+            if one in declared and one not in reached:
+                reached.add(one)
+                open_names.extend(inner for _, inner in _references(declared[one]))
+        if name in reached:
+            yield name
+
+
+def _check_variants(report: Report, declared: Mapping[str, TypeDecl], union: UnionDecl) -> None:
+    """A value is told apart by its class alone, so each variant is a record of its own."""
+    by_record: dict[str, str] = {}
+    for discriminator, variant in union.variants.items():
+        path = f"$.types.{union.name}.{discriminator}"
+        target = alias_target(declared, variant)
+        if not isinstance(declared.get(target), RecordDecl):
+            if target in declared or target in set(Scalar):
+                report.problem(path, f"variant {discriminator!r} must be a record (a type with 'fields')")
+        elif target in by_record:
+            report.problem(path, f"{by_record[target]!r} and {discriminator!r} have the same type; give each its own")
+        else:
+            by_record[target] = discriminator
