@@ -106,9 +106,11 @@ def read_secrets(config: Config, environ: Mapping[str, str]) -> Secrets:
             found[path] = read_secret(reference, environ)
         except ValueError as error:
             problems.append(Problem(path, str(error)))
-    for path in tokens:
-        if path in found and not _TOKEN.fullmatch(found[path].reveal()):
-            problems.append(Problem(path, "holds what no header can carry; a token is visible ASCII without spaces"))
+    problems.extend(
+        Problem(path, "holds what no header can carry; a token is visible ASCII without spaces")
+        for path in tokens
+        if path in found and not _TOKEN.fullmatch(found[path].reveal())
+    )
     if _ADMIN in found and found[_ADMIN] == found.get(_API):
         problems.append(Problem(_API, "holds the same token as http.admin-token-file"))
     if problems:

@@ -1,0 +1,1 @@
+"""What the daemon says to the host it runs on: logs and the service manager."""
