@@ -1,0 +1,129 @@
+"""``tpfd provider``: the mock payment provider as a process of its own."""
+
+from __future__ import annotations
+
+import random
+import signal
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import click
+import trio
+
+from tpfd.cli.exits import Exit
+from tpfd.cli.options import PROBABILITY, duration_or_zero
+from tpfd.cli.output import print_json, tell
+from tpfd.cli.settings import Output, Settings, pass_settings
+from tpfd.errors import TpfdError
+from tpfd.examples.provider.decision import Manners, UnknownRequest
+from tpfd.examples.provider.log import open_log
+from tpfd.examples.provider.session import Provider, Tally, Target
+
+
+@click.command(short_help="Run the mock payment provider.")
+@click.option("--url", metavar="URL", help="The daemon; the global --url if absent.")
+@click.option("--step", required=True, metavar="STEP", help="The await step to answer.")
+@click.option("--pipeline", metavar="ID", help="Its pipeline; needed when the daemon runs several.")
+@click.option("--tenant", metavar="ID", help="Tenant; the global --tenant or 'default' if absent.")
+@click.option("--credit", type=click.IntRange(1, 100_000), default=256, show_default=True, help="Requests in hand.")
+@click.option("--latency", type=duration_or_zero, default="0s", metavar="DURATION", help="Time to think per request.")
+@click.option("--permits-per-second", type=click.FloatRange(0), default=0.0, help="Answers per second; 0: no limit.")
+@click.option("--reject-probability", type=PROBABILITY, default=0.0, help="Share that is not approved.")
+@click.option("--duplicate-probability", type=PROBABILITY, default=0.0, help="Share that is answered twice.")
+@click.option("--late-probability", type=PROBABILITY, default=0.0, help="Share that is answered after its deadline.")
+@click.option("--drop-probability", type=PROBABILITY, default=0.0, help="Share that is never answered.")
+@click.option("--log", "log_file", type=click.Path(path_type=Path), metavar="FILE", help="Append a line per request.")
+@pass_settings
+def provider(
+    settings: Settings,
+    *,
+    url: str | None,
+    step: str,
+    pipeline: str | None,
+    tenant: str | None,
+    credit: int,
+    latency: int,
+    permits_per_second: float,
+    reject_probability: float,
+    duplicate_probability: float,
+    late_probability: float,
+    drop_probability: float,
+    log_file: Path | None,
+) -> int:
+    """Run the mock payment provider of csv-payments.
+
+    It attaches to the daemon over WebSocket, answers every request of the step, and attaches again whenever the
+    daemon goes away. SIGTERM or Ctrl-C lets it finish what it has in hand; a second one ends it at once. Which
+    payments it rejects depends on the payment alone.
+
+    \b
+    Example:
+      tpfd provider --url http://127.0.0.1:8081 --step await-payment-provider --latency 20ms \\
+        --reject-probability 0.08 --log provider.jsonl
+    """
+    if late_probability + drop_probability + duplicate_probability > 1:
+        raise click.UsageError("--late-, --drop- and --duplicate-probability must not add up to more than 1")
+    target = Target(
+        url=url or settings.url,
+        step=step,
+        pipeline=pipeline,
+        tenant=tenant or settings.tenant or "default",
+        token=settings.bearer(),
+        credit=credit,
+    )
+    manners = Manners(
+        latency_s=latency / 1000,
+        permits_per_second=permits_per_second,
+        reject_probability=reject_probability,
+        duplicate_probability=duplicate_probability,
+        late_probability=late_probability,
+        drop_probability=drop_probability,
+    )
+    try:
+        tally = trio.run(_serve, target, manners, log_file)
+    except UnknownRequest as error:
+        tell(f"error: {error.message}")
+        return Exit.USAGE
+    if settings.output is Output.JSON:
+        print_json(
+            {
+                "asked": tally.asked_count,
+                "approved": tally.approved_count,
+                "unapproved": tally.unapproved_count,
+                "duplicates": tally.duplicate_count,
+                "refused": tally.refused_count,
+            }
+        )
+    else:
+        tell(f"asked {tally.asked_count}, approved {tally.approved_count}, unapproved {tally.unapproved_count}")
+    return Exit.OK
+
+
+async def _serve(target: Target, manners: Manners, log_file: Path | None) -> Tally:
+    """Runs the provider until a signal; its errors leave as they are, not in a group."""
+    failure: TpfdError | None = None
+    async with AsyncExitStack() as stack:
+        log = None if log_file is None else await stack.enter_async_context(open_log(log_file))
+        provider = Provider(target, manners, log, random.Random(), tell)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(_stop_on_signal, provider.stopping, nursery.cancel_scope)
+            try:
+                await provider.run()
+            except TpfdError as error:
+                failure = error
+            nursery.cancel_scope.cancel(reason="the provider has finished")
+    if failure is not None:
+        raise failure
+    return provider.tally
+
+
+async def _stop_on_signal(
+    stopping: trio.Event, everything: trio.CancelScope, task_status: trio.TaskStatus[None]
+) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
+        async for _ in signals:
+            if stopping.is_set():
+                everything.cancel(reason="told to stop twice")
+                return
+            stopping.set()
