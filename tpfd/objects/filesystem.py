@@ -26,6 +26,7 @@ from pathlib import Path
 import trio
 from attrs import evolve, frozen
 
+from tpfd.blocking import Blocking
 from tpfd.errors import Conflict, MalformedError, NonRetryableError, TooLarge
 from tpfd.objects.folders import open_file, open_parent, open_root, reporting
 from tpfd.objects.keys import check_key, key_problem, next_version
@@ -61,7 +62,7 @@ class FilesystemSource:
         self,
         root: Path,
         *,
-        limiter: trio.CapacityLimiter,
+        blocking: Blocking,
         now_epoch_ms: Callable[[], int],
         include: Sequence[str] = ("*",),
         exclude: Sequence[str] = (),
@@ -71,7 +72,7 @@ class FilesystemSource:
         """
         Args:
             root: the location's folder (root and prefix joined); must exist when it is used.
-            limiter: bounds this provider's threads.
+            blocking: runs this provider's calls.
             now_epoch_ms: the wall clock, to be compared with modification times.
             include: globs of names to take, case-sensitive.
             exclude: globs of names to leave; stronger than `include`.
@@ -82,7 +83,7 @@ class FilesystemSource:
         if unknown or not identity_fields:
             raise ValueError(f"identity fields {list(identity_fields)}: known are {', '.join(IDENTITY_FIELDS)}")
         self._root = root.absolute()
-        self._limiter = limiter
+        self._blocking = blocking
         self._now_epoch_ms = now_epoch_ms
         self._included = _matcher(include)
         self._excluded = _matcher((*exclude, *_UNFINISHED))
@@ -91,7 +92,7 @@ class FilesystemSource:
         self._watched: dict[str, _Seen] = {}
 
     async def list_page(self, limit: int, after: str | None) -> Page:
-        page = await trio.to_thread.run_sync(self._list, limit, after, limiter=self._limiter)
+        page = await self._blocking.run(self._list, limit, after)
         return Page(objects=self._settled(page.objects), next_after=page.next_after, ignored=page.ignored)
 
     async def identity(self, listed: ListedObject) -> str:
@@ -113,7 +114,7 @@ class FilesystemSource:
         return hashlib.sha256(chosen.encode()).hexdigest()
 
     async def read_bytes(self, listed: ListedObject, max_bytes: int) -> bytes:
-        return await trio.to_thread.run_sync(self._read, listed, max_bytes, limiter=self._limiter)
+        return await self._blocking.run(self._read, listed, max_bytes)
 
     async def read_text(self, listed: ListedObject, max_bytes: int) -> str:
         data = await self.read_bytes(listed, max_bytes)
@@ -126,7 +127,7 @@ class FilesystemSource:
             ) from error
 
     async def reference(self, listed: ListedObject) -> ObjectReference:
-        digest = await trio.to_thread.run_sync(self._digest_listed, listed, limiter=self._limiter)
+        digest = await self._blocking.run(self._digest_listed, listed)
         return ObjectReference(
             provider=PROVIDER,
             container=str(self._root),
@@ -138,10 +139,10 @@ class FilesystemSource:
         )
 
     async def verify(self, reference: ObjectReference) -> None:
-        await trio.to_thread.run_sync(self._verify, reference, limiter=self._limiter)
+        await self._blocking.run(self._verify, reference)
 
     async def after(self, listed: ListedObject, action: AfterAction) -> bool:
-        return await trio.to_thread.run_sync(self._after, listed, action, limiter=self._limiter)
+        return await self._blocking.run(self._after, listed, action)
 
     def _settled(self, objects: Iterable[ListedObject]) -> tuple[ListedObject, ...]:
         now_epoch_ms, now_s = self._now_epoch_ms(), trio.current_time()

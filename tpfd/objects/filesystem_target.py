@@ -16,6 +16,7 @@ from pathlib import Path
 
 import trio
 
+from tpfd.blocking import Blocking
 from tpfd.core.publication import Staged
 from tpfd.errors import InternalError
 from tpfd.objects.folders import open_file, open_parent, open_root, reporting
@@ -30,41 +31,41 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 class FilesystemTarget:
     """An `ObjectTarget` in a local folder."""
 
-    def __init__(self, root: Path, limiter: trio.CapacityLimiter) -> None:
+    def __init__(self, root: Path, blocking: Blocking) -> None:
         """
         Args:
             root: the location's folder (root and prefix joined); must exist when it is used.
-            limiter: bounds this provider's threads.
+            blocking: runs this provider's calls.
         """
         self._root = root
-        self._limiter = limiter
+        self._blocking = blocking
 
     @asynccontextmanager
     async def open_temporary(
         self, name: str, execution_id: str, fence: int, encoder: Encoder
     ) -> AsyncIterator[_FileSession]:
         temporary = temporary_name(name, execution_id, fence)
-        descriptor = await trio.to_thread.run_sync(self._create, temporary, limiter=self._limiter)
-        session = _FileSession(temporary, descriptor, encoder, self._limiter)
+        descriptor = await self._blocking.run(self._create, temporary)
+        session = _FileSession(temporary, descriptor, encoder, self._blocking)
         try:
             yield session
         finally:
             with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(self._remove, session, limiter=self._limiter)
+                await self._blocking.run(self._remove, session)
 
     async def place(self, staged: Staged, key: str, *, replace: bool) -> PlaceOutcome:
         check_key(key)
-        return await trio.to_thread.run_sync(self._place, staged.temporary, key, replace, limiter=self._limiter)
+        return await self._blocking.run(self._place, staged.temporary, key, replace)
 
     async def inspect(self, key: str) -> FoundObject | None:
         check_key(key)
-        return await trio.to_thread.run_sync(self._inspect, key, limiter=self._limiter)
+        return await self._blocking.run(self._inspect, key)
 
     async def list_temporaries(self, execution_id: str) -> tuple[Temporary, ...]:
-        return await trio.to_thread.run_sync(self._list_temporaries, execution_id, limiter=self._limiter)
+        return await self._blocking.run(self._list_temporaries, execution_id)
 
     async def discard(self, temporary: Temporary) -> None:
-        await trio.to_thread.run_sync(self._unlink, temporary.name, limiter=self._limiter)
+        await self._blocking.run(self._unlink, temporary.name)
 
     def _create(self, temporary: str) -> int:
         with reporting(f"creating {temporary} in {self._root}"), open_root(self._root) as root:
@@ -130,11 +131,11 @@ class FilesystemTarget:
 class _FileSession:
     """A temporary file being written; rows are held until they are worth a thread call."""
 
-    def __init__(self, temporary: str, descriptor: int, encoder: Encoder, limiter: trio.CapacityLimiter) -> None:
+    def __init__(self, temporary: str, descriptor: int, encoder: Encoder, blocking: Blocking) -> None:
         self.temporary = temporary
         self._descriptor: int | None = descriptor  # None: closed
         self._encoder = encoder
-        self._limiter = limiter
+        self._blocking = blocking
         self._held: list[Row] = []
         self._hash = hashlib.sha256()
         self._size_bytes = 0
@@ -147,11 +148,11 @@ class _FileSession:
             await trio.lowlevel.checkpoint()
             return
         held, self._held = self._held, []
-        await trio.to_thread.run_sync(self._append, held, limiter=self._limiter)
+        await self._blocking.run(self._append, held)
 
     async def finish(self) -> Staged:
         held, self._held = self._held, []
-        return await trio.to_thread.run_sync(self._seal, held, limiter=self._limiter)
+        return await self._blocking.run(self._seal, held)
 
     def _append(self, rows: Sequence[Row]) -> None:
         text = self._encoder.header() if self._item_count == 0 else ""

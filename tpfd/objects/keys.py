@@ -122,7 +122,7 @@ def next_version(key: str) -> str:
     """Gives the versioned key that follows: ``a/p.csv.out`` → ``a/p.csv.v2.out`` → ``a/p.csv.v3.out``."""
     folder, slash, name = key.rpartition("/")
     stem, dot, suffix = name.rpartition(".")
-    if not stem:
+    if not stem or _VERSION.fullmatch(dot + suffix):
         stem, dot, suffix = name, "", ""
     match = _VERSION.search(stem)
     number = int(match.group(1)) + 1 if match else 2

@@ -1,8 +1,8 @@
 """What the engine asks of a place where objects live.
 
 Two protocols, met by the filesystem now and shaped so that an object store fits: nothing in them speaks of folders,
-links or descriptors. All calls are Trio calls; providers keep blocking work in threads under the limiter they were
-given.
+links or descriptors. All calls are Trio calls; providers do blocking work through the
+`Blocking` they were given.
 
 Errors of both: `OutsideError` (``object_storage_failed``) for whatever the storage refuses, with the driver's error as
 its cause; `NonRetryableError` where another try cannot help.

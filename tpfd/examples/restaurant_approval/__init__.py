@@ -1,0 +1,1 @@
+"""restaurant-approval: an order waits for a person's decision."""
