@@ -111,7 +111,7 @@ def test_a35_durations_that_mean_nothing_certain_are_refused(written: str) -> No
 
 def test_a35_zero_only_where_zero_makes_sense() -> None:
     assert load("drain: {grace: PT0S}").config.drain.grace_ms == 0
-    assert "$.retry.delay" in problems("retry: {delay: PT0S}")
+    assert problems("retry: {delay: PT0S}")["$.retry.delay"] == "tpfd.yaml:1: PT0S is outside its range: at least 1ms"
 
 
 def test_all_problems_are_listed_at_once_with_line_and_path() -> None:
@@ -144,6 +144,16 @@ bindings: {step: 5}
         "P1D, P1W) or 30s, 500ms, 5m, 1h",
         "$.http.bnd": "flag: unknown key 'http.bnd': nearest is http.bind",
     }
+
+
+def test_an_unset_name_is_one_problem_and_hides_no_other() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load("sweep: {limit: '${NOBODY}', interval: soon}\npipelines: ['${NOBODY}']")
+    assert [problem.path for problem in caught.value.problems] == [
+        "$.sweep.limit",
+        "$.pipelines[0]",
+        "$.sweep.interval",
+    ]
 
 
 def test_a_bad_value_in_the_file_is_reported_even_if_a_flag_overrides_it() -> None:

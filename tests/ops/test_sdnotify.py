@@ -14,7 +14,7 @@ import trio
 import trio.testing
 
 from tpfd.errors import ConfigError
-from tpfd.ops.sdnotify import Notifier, watchdog, watchdog_interval_s
+from tpfd.ops.sdnotify import SEND_LIMIT_S, Notifier, watchdog, watchdog_interval_s
 
 
 @contextlib.contextmanager
@@ -116,8 +116,9 @@ async def test_a_service_manager_that_reads_nothing_is_given_up(
 ) -> None:
     path = str(tmp_path / "notify")
     with manager(path) as sock:
-        filled = fill(path)
+        filled, began_s = fill(path), trio.current_time()
         await Notifier(path).stopping("draining", 1_000)
+        assert trio.current_time() - began_s == SEND_LIMIT_S
         assert len(heard_all(sock)) == filled
     assert [record.getMessage() for record in caplog.records] == ["service_manager_not_told"]
 

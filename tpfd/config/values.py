@@ -79,8 +79,7 @@ def _scalar(key: Key, written: object) -> object:
     spec = key.spec
     match spec.kind:
         case Kind.DURATION:
-            value_ms = parse_duration_ms(written, zero_ok=spec.minimum == 0)
-            return _in_range(key, value_ms)
+            return _in_range(key, parse_duration_ms(written, zero_ok=True))  # the range says whether zero will do
         case Kind.SIZE:
             return _in_range(key, parse_size_bytes(written))
         case Kind.INTEGER if isinstance(written, int) and not isinstance(written, bool):
