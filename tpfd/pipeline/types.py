@@ -216,8 +216,10 @@ class TypeTable:
                         f"the contract says {describe(annotation)}",
                     )
                 )
-            if wanted.optional and one.default is attrs.NOTHING:
-                problems.append(Problem(path, f"{reference}.{attribute} may be absent and needs the default None"))
+            default = () if wanted.repeated else None if wanted.optional else attrs.NOTHING
+            if one.default != default:
+                needs = "no default: it must be given" if default is attrs.NOTHING else f"the default {default!r}"
+                problems.append(Problem(path, f"{reference}.{attribute} needs {needs}"))
         return problems
 
 
