@@ -16,8 +16,8 @@ from typing import BinaryIO
 
 from attrs import frozen
 
+from tpfd.codec.currencies import MINOR_UNITS
 from tpfd.examples.csv_payments.csv_text import CHUNK_BYTES, CsvRecords
-from tpfd.examples.csv_payments.currencies import MINOR_UNITS
 from tpfd.examples.csv_payments.problems import BrokenFile, RowProblem, quoted
 
 COLUMNS = ("ID", "Recipient", "Amount", "Currency")

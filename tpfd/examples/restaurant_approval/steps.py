@@ -9,8 +9,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from uuid import NAMESPACE_URL, uuid5
 
+from tpfd.codec.currencies import MINOR_UNITS
 from tpfd.errors import NonRetryableError
-from tpfd.examples.csv_payments.currencies import MINOR_UNITS
 from tpfd.examples.restaurant_approval.types import (
     PendingRestaurantApproval,
     PlaceRestaurantOrderRequest,
@@ -42,9 +42,11 @@ def validate_order(request: PlaceRestaurantOrderRequest, context: StepContext) -
     ]
     if request.total_amount <= 0:
         problems.append(f"totalAmount {request.total_amount} is not more than zero")
-    allowed = MINOR_UNITS[request.currency]
+    allowed = MINOR_UNITS.get(request.currency)
     exponent = request.total_amount.as_tuple().exponent
-    if isinstance(exponent, int) and -exponent > allowed:
+    if allowed is None:
+        problems.append(f"currency {request.currency} is none that people pay in")
+    elif isinstance(exponent, int) and -exponent > allowed:
         problems.append(f"totalAmount {request.total_amount} has {-exponent} decimals, more than {allowed}")
     if problems:
         raise NonRetryableError(f"order {request.request_id}: {'; '.join(problems)}", code="order_refused")
