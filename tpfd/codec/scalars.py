@@ -1,9 +1,9 @@
 """How each scalar is written in JSON, and read back exactly.
 
 A reader takes parsed JSON and gives the Python value; a writer takes the Python value and gives what stands in the
-JSON. Both raise `Unfit` with what is wrong, and both check: what a step returns is no more trusted than what the outside
-sends. A value that was read and written is the same text again, except that equal instants, UUIDs and signs have one
-spelling.
+JSON. Both raise `Unfit` with what is wrong, and both check: what a step returns is no more trusted than what the
+outside sends. A value that was read and written is the same text again, except that equal instants, UUIDs and signs
+have one spelling.
 """
 
 from __future__ import annotations

@@ -53,21 +53,31 @@ def types_module(pipeline: Pipeline, module: str = "my_module") -> str:
     """
     declarations = _in_order(pipeline.types.declarations.values())
     records = [one.name for one in declarations if isinstance(one, RecordDecl)]
-    parts = [source for one in declarations if (source := _source(pipeline, one))]
-    body = "\n\n\n".join(parts)
-    bindings = "\n".join(f"        {name}: {module}:{name}" for name in records)
+    body = _joined([_source(pipeline, one) for one in declarations])
+    bindings = "\n".join(f"    {name}: {module}:{name}" for name in records)
     standard = sorted(line for mark, line in _STANDARD_IMPORTS.items() if mark in body)
     standard.sort(key=lambda line: line.startswith("from "))
     imports = "\n".join(standard)
     attrs_imports = "from attrs import field, frozen" if "field(" in body else "from attrs import frozen"
-    scalars = "\n\nfrom tpfd.pipeline.scalars import PayloadRef" if "PayloadRef" in body else ""
+    scalars = "\nfrom tpfd.pipeline.scalars import PayloadRef" if "PayloadRef" in body else ""
     return (
         f'"""Types of the pipeline {pipeline.pipeline_id}. Bind them in its file:\n\n'
-        f'    python:\n      types:\n{bindings}\n"""\n\n'
+        f'python:\n  types:\n{bindings}\n"""\n\n'
         "from __future__ import annotations\n\n"
         + (f"{imports}\n\n" if imports else "")
-        + f"{attrs_imports}{scalars}\n\n\n{body}\n"
+        + f"{attrs_imports}{scalars}\n{body}\n"
     )
+
+
+def _joined(sources: list[str]) -> str:
+    """Classes stand two blank lines apart, one-line names together."""
+    text = ""
+    before = ""
+    for source in sources:
+        alone = "\n" in source or "\n" in before
+        text += ("\n\n" if alone else "\n" if not before else "") + source + "\n"
+        before = source
+    return text.rstrip("\n")
 
 
 def _in_order(declarations: Iterable[TypeDecl]) -> list[TypeDecl]:
