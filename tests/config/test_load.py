@@ -93,6 +93,7 @@ def test_a34_misspelt_variables_are_refused_and_foreign_ones_are_not() -> None:
 def test_a_variable_that_the_file_names_is_its_own_business() -> None:
     loaded = load("node: {name: '${TPFD_NODE__LABEL}'}", {"TPFD_NODE__LABEL": "blue"})
     assert loaded.config.node.name == "blue"
+    assert "TPFD_NODE__NAME" in problems("node: {name: '${TPFD_NODE__LABEL:-x}'}", {"TPFD_NODE__LABE": "blue"})["$"]
 
 
 @pytest.mark.parametrize(

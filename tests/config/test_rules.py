@@ -64,6 +64,20 @@ def test_the_defaults_contradict_nothing_and_ask_for_nothing_unbuilt() -> None:
             "$.await.live-poll",
             "await.live-poll (500ms) is above await.live-idle (100ms): a session would park before it looked once",
         ),
+        ("store: {sqlite: {path: ''}}", "$.store.sqlite.path", "f:1: must be set, because store.provider (sqlite)"),
+        (
+            "tenancy: {default-tenant: ''}",
+            "$.tenancy.default-tenant",
+            "f:1: must be set, because tenancy.required (false)",
+        ),
+        (
+            "store: {sqlite: {path: ':memory:'}}",
+            "$.store.sqlite.path",
+            (
+                "f:1: names no file, so nothing would outlive the process; "
+                "give a path, or set store.provider: memory"
+            ),
+        ),
         ("http: {tls: {cert: /c}}", "$.http.tls.key", "must be set too: TLS takes both cert and key"),
         ("http: {tls: {key: /k}}", "$.http.tls.cert", "must be set too: TLS takes both cert and key"),
         (

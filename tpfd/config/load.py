@@ -200,11 +200,12 @@ def _from_environment(
     Others with ``TPFD_`` in front are let be: service discovery makes some (``TPFD_PORT_8081_TCP``), and the file may
     name one of its own (``${TPFD_SECRET_DIR}``).
     """
+    named_in_file = set(re.findall(r"TPFD_\w+", file_text))
     by_variable = {key.environment: key for key in KEYS.values()}
     for variable in sorted(name for name in environ if name.startswith("TPFD_")):
         if variable in by_variable:
             yield _Setting(by_variable[variable], Substituted(environ[variable]), f"environment {variable}")
-        elif variable not in CLIENT_VARIABLES and variable not in file_text:
+        elif variable not in CLIENT_VARIABLES | named_in_file:
             meant = meant_variable(variable)
             if meant or "__" in variable:
                 hint = f"nearest is {meant}" if meant else "'tpfd check' lists all keys"

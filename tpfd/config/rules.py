@@ -26,6 +26,8 @@ _NOT_ABOVE = (
 
 _NEEDS = (
     # (key, value, what else must be set)
+    ("tenancy.required", False, "tenancy.default-tenant"),
+    ("store.provider", "sqlite", "store.sqlite.path"),
     ("dispatcher.provider", "sqs", "dispatcher.sqs.queue-url"),
     ("dead-letters.provider", "sqs", "dead-letters.sqs.queue-url"),
     ("dead-letters.provider", "file", "dead-letters.file.path"),
@@ -56,6 +58,9 @@ def _problems(config: Config) -> Iterator[Problem]:
     for path, value, needed in _NEEDS:
         if KEYS[path].value_in(config) == value and not KEYS[needed].value_in(config):
             yield Problem(f"$.{needed}", f"must be set, because {_said(config, path)}")
+    if config.store.sqlite.path.startswith((":memory:", "file:")):
+        message = "names no file, so nothing would outlive the process; give a path, or set store.provider: memory"
+        yield Problem("$.store.sqlite.path", message)
     if bool(config.http.tls.cert) != bool(config.http.tls.key):
         missing = "key" if config.http.tls.cert else "cert"
         yield Problem(f"$.http.tls.{missing}", "must be set too: TLS takes both cert and key")
