@@ -72,6 +72,8 @@ def test_a34_a_key_like_nothing_gets_the_list_of_keys() -> None:
     ("text", "path", "hint"),
     [
         ("max-retries: 5", "$.max-retries", "belongs to retry.max-retries"),
+        ("lease.duration: PT3S", "$.lease.duration", "written with dots; write lease and duration one level below"),
+        ("store: {sqlite.path: /x}", "$.store.sqlite.path", "written with dots"),
         ("store: {path: /x}", "$.store.path", "belongs to store.sqlite.path"),
         ("retry: {maxRetries: 5}", "$.retry.maxRetries", "write max-retries"),
         ("retry: {max_retries: 5}", "$.retry.max_retries", "write max-retries"),

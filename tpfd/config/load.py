@@ -29,8 +29,6 @@ CLIENT_VARIABLES: Final = frozenset(
 )
 """Variables of the command-line client, which a daemon in the same shell sees too."""
 
-_REFERENCE = re.compile(r"\$\{|\$\$\{")
-
 
 @attrs.frozen
 class Loaded:
@@ -166,9 +164,9 @@ def _walk(
     for name, written in section.items():
         path = f"{prefix}{name}"
         place = _place(f"$.{path}", origin, located)
-        if path in KEYS:
+        if path in KEYS and "." not in name:
             yield _Setting(KEYS[path], written, place)
-        elif path not in SECTIONS:
+        elif path not in SECTIONS or "." in name:
             report(Problem(f"$.{path}", f"{place}: {unknown_key(prefix.rstrip('.'), name)}"))
         elif isinstance(written, dict):
             yield from _walk(written, f"{path}.", origin, located, report)
@@ -183,7 +181,7 @@ def _place(path: str, origin: str, located: Located) -> str:
 def _mentions_reference(written: object) -> bool:
     match written:
         case str():
-            return _REFERENCE.search(written) is not None
+            return "${" in written
         case dict():
             return any(map(_mentions_reference, written.values()))
         case list():

@@ -22,6 +22,8 @@ def unknown_key(section: str, name: str) -> str:
         One sentence without the path.
     """
     path = f"{section}.{name}" if section else name
+    if path in _ALL:
+        return f"key {name!r} is written with dots; write {' and '.join(name.split('.'))} one level below the other"
     if path in _FRAMEWORK or name in _FRAMEWORK:
         here = _FRAMEWORK.get(path) or _FRAMEWORK[name]
         return f"unknown key {path!r}: the framework's property is {here} here"
