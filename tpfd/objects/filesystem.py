@@ -192,14 +192,10 @@ class FilesystemSource:
             except FileNotFoundError as error:
                 raise Conflict(f"{listed.key} is gone since it was listed", code="object_changed") from error
             with os.fdopen(descriptor, "rb") as file:
-                self._same(listed, os.fstat(descriptor))
                 yield file
-                self._same(listed, os.fstat(descriptor))
-
-    @staticmethod
-    def _same(listed: ListedObject, status: os.stat_result) -> None:
-        if _etag(status) != listed.etag:
-            raise Conflict(f"{listed.key} has changed since it was listed", code="object_changed")
+                # Asked after the reading, so that a change before or during it is seen.
+                if _etag(os.fstat(descriptor)) != listed.etag:
+                    raise Conflict(f"{listed.key} has changed since it was listed", code="object_changed")
 
     def _read(self, listed: ListedObject, max_bytes: int) -> bytes:
         if listed.size_bytes > max_bytes:

@@ -87,7 +87,8 @@ class ObjectSource(Protocol):
     async def list_page(self, limit: int, after: str | None) -> Page:
         """Lists up to `limit` objects whose key is greater than `after` (None: from the start).
 
-        Unsettled objects are listed too, marked so. Memory is bounded by `limit`.
+        Unsettled objects are listed too, marked so. Memory is bounded by `limit`; a page may cost a scan of the whole
+        location, so ask for thousands.
         """
         ...
 
