@@ -15,9 +15,10 @@ from tpfd.cli.options import PROBABILITY, duration_or_zero
 from tpfd.cli.output import print_json, tell
 from tpfd.cli.settings import Output, Settings, pass_settings
 from tpfd.errors import TpfdError
+from tpfd.examples.provider.attachment import Tally, Target
 from tpfd.examples.provider.decision import Manners, UnknownRequest
 from tpfd.examples.provider.log import open_log
-from tpfd.examples.provider.session import Provider, Tally, Target
+from tpfd.examples.provider.session import Provider
 
 
 @click.command(short_help="Run the mock payment provider.")
@@ -25,7 +26,7 @@ from tpfd.examples.provider.session import Provider, Tally, Target
 @click.option("--step", required=True, metavar="STEP", help="The await step to answer.")
 @click.option("--pipeline", metavar="ID", help="Its pipeline; needed when the daemon runs several.")
 @click.option("--tenant", metavar="ID", help="Tenant; the global --tenant or 'default' if absent.")
-@click.option("--credit", type=click.IntRange(1, 100_000), default=256, show_default=True, help="Requests in hand.")
+@click.option("--credit", type=click.IntRange(1, 10_000), default=256, show_default=True, help="Requests in hand.")
 @click.option("--latency", type=duration_or_zero, default="0s", metavar="DURATION", help="Time to think per request.")
 @click.option("--permits-per-second", type=click.FloatRange(0), default=0.0, help="Answers per second; 0: no limit.")
 @click.option("--reject-probability", type=PROBABILITY, default=0.0, help="Share that is not approved.")
