@@ -1,0 +1,1 @@
+"""The HTTP and WebSocket edge: parse, authorise, answer. It decides nothing about executions."""

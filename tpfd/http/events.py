@@ -1,0 +1,80 @@
+"""The fact feed: facts as they happen, resumable by their sequence numbers.
+
+The feed is pulled: the next page is read from the journal only when the one before was taken by the client. So a
+client that does not read costs one page; when it has not taken it within the send timeout it is dropped, and may come
+back with the last sequence number that it saw.
+"""
+
+from __future__ import annotations
+
+import orjson
+import trio
+
+from tpfd.core.records import SequencedFact
+from tpfd.errors import TpfdError
+from tpfd.http.envelopes import fact_view
+from tpfd.http.routing import Call
+from tpfd.http.websocket import WebSocket
+
+PAGE_COUNT = 256
+FILTERED_PAUSE_S = 0.1
+"""Between two looks at a journal that grows by facts of others only, so that their pace is not ours."""
+
+
+async def event_stream(call: Call, socket: WebSocket) -> None:
+    """Sends facts until either side ends it."""
+    feed = _Feed(call, call.query.sequence("after"))
+    failed: TpfdError | None = None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_listen, socket, nursery.cancel_scope)
+        try:
+            while True:
+                await socket.send(_message(await feed.next_facts()))
+        except trio.BrokenResourceError:
+            pass  # the client is gone or does not read
+        except TpfdError as error:
+            failed = error
+        nursery.cancel_scope.cancel("the feed has ended")
+    if failed is not None:
+        raise failed
+
+
+class _Feed:
+    """Reads the journal on from where it stopped."""
+
+    def __init__(self, call: Call, after: int) -> None:
+        self._service = call.service
+        self._tenant = call.tenant
+        self._execution_id = call.query.text("executionId")
+        self._pipeline = call.query.text("pipeline")
+        self._after = after
+
+    async def next_facts(self) -> list[SequencedFact]:
+        """Waits for the next facts that pass the filter; at least one."""
+        while True:
+            facts = await self._service.feed(
+                self._tenant,
+                execution_id=self._execution_id,
+                pipeline=self._pipeline,
+                after=self._after,
+                limit=PAGE_COUNT,
+            )
+            if facts:
+                self._after = facts[-1].seq
+                return facts
+            await self._service.wait_facts(self._after)
+            await trio.sleep(FILTERED_PAUSE_S)
+
+
+async def _listen(socket: WebSocket, feed_scope: trio.CancelScope) -> None:
+    """Answers pings and notices the close; a feed has nothing else to be told."""
+    try:
+        while True:
+            await socket.receive()
+    except (trio.EndOfChannel, TpfdError):
+        feed_scope.cancel("the client has ended the feed")
+
+
+def _message(facts: list[SequencedFact]) -> str:
+    views = [fact_view(fact) for fact in facts]
+    return orjson.dumps(views[0] if len(views) == 1 else views).decode()
