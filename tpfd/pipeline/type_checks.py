@@ -14,13 +14,15 @@ def check_types(report: Report, declared: Mapping[str, TypeDecl]) -> None:
     """Note everything about the types that does not hold together."""
     known = {*declared, *Scalar}
     for declaration in declared.values():
-        for path, name in _references(declaration):
+        at = _path(report, declaration.name)
+        for inner, name in _references(declaration):
+            path = at + inner
             if name.startswith("<"):
                 report.problem(path, f"{name} comes with a Java connector and is not known here; declare the type")
             elif name not in known:
                 report.problem(path, f"type {name!r} is not declared{did_you_mean(name, known)}")
     for name in _cyclic(declared):
-        report.problem(f"$.types.{name}", f"type {name!r} contains itself; types must be finite")
+        report.problem(_path(report, name), f"type {name!r} contains itself; types must be finite")
     for declaration in declared.values():
         if isinstance(declaration, UnionDecl):
             _check_variants(report, declared, declaration)
@@ -36,17 +38,22 @@ def alias_target(declared: Mapping[str, TypeDecl], name: str) -> str:
 
 
 def _references(declaration: TypeDecl) -> Iterator[tuple[str, str]]:
-    """Path and name of every type that a declaration names."""
-    path = f"$.types.{declaration.name}"
+    """Path (below the declaration) and name of every type that it names."""
     match declaration:
         case RecordDecl(fields=fields):
-            yield from ((f"{path}.{one.name}", one.type_name) for one in fields)
+            yield from ((f".fields[{index}]", one.type_name) for index, one in enumerate(fields))
         case UnionDecl(variants=variants):
-            yield from ((f"{path}.{discriminator}", name) for discriminator, name in variants.items())
+            yield from ((f".variants.{discriminator}", name) for discriminator, name in variants.items())
         case AliasDecl(target=target):
-            yield path, target
+            yield ".alias", target
         case _:
             pass
+
+
+def _path(report: Report, name: str) -> str:
+    """Where a type was declared: the old dialect has three places."""
+    places = [f"$.{key}.{name}" for key in ("types", "messages", "unions")]
+    return next((place for place in places if place in report.lines), places[0])
 
 
 def _cyclic(declared: Mapping[str, TypeDecl]) -> Iterable[str]:
@@ -67,7 +74,7 @@ def _check_variants(report: Report, declared: Mapping[str, TypeDecl], union: Uni
     """A value is told apart by its class alone, so each variant is a record of its own."""
     by_record: dict[str, str] = {}
     for discriminator, variant in union.variants.items():
-        path = f"$.types.{union.name}.{discriminator}"
+        path = f"{_path(report, union.name)}.variants.{discriminator}"
         target = alias_target(declared, variant)
         if not isinstance(declared.get(target), RecordDecl):
             if target in declared or target in set(Scalar):
