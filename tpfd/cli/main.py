@@ -125,3 +125,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def main() -> NoReturn:
     """The console entry point."""
     sys.exit(run())
+
+
+if __name__ == "__main__":
+    main()

@@ -60,12 +60,12 @@ def print_table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]]) ->
         click.echo(_coloured(text, heading=number == 0) if terminal else text)
 
 
-def print_fields(fields: Mapping[str, Any]) -> None:
-    """Writes one object as ``name  value`` lines; members that are null are left out."""
+def print_fields(fields: Mapping[str, Any], *, err: bool = False) -> None:
+    """Writes one object as ``name  value`` lines, on request to stderr; members that are null are left out."""
     shown = {name: cell(name, value) for name, value in fields.items() if value is not None}
     width = max((len(name) for name in shown), default=0)
     for name, text in shown.items():
-        click.echo(f"{click.style(name.ljust(width), dim=True)}  {_coloured(text)}")
+        click.echo(f"{click.style(name.ljust(width), dim=True)}  {_coloured(text)}", err=err)
 
 
 def cell(member: str, value: Any) -> str:
@@ -112,7 +112,10 @@ def tell_error(error: TpfdError) -> None:
             if error.retry_after_s is not None:
                 tell(f"  try again in {error.retry_after_s:.0f} s")
         case _:
-            tell(f"{click.style('error', fg='red')}: {printable(error.message)}")
+            first, *rest = error.message.splitlines() or [error.code]
+            tell(f"{click.style('error', fg='red')}: {printable(first)}")
+            for line in rest:
+                tell(f"  {printable(line)}")
 
 
 def _coloured(text: str, *, heading: bool = False) -> str:

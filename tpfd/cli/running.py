@@ -19,7 +19,7 @@ T = TypeVar("T")
 QUIET_S = 1.0
 
 
-def with_client(settings: Settings, work: Callable[[TpfdClient], Awaitable[T]], *, waiting_for: str) -> T:
+def with_client(settings: Settings, work: Callable[[TpfdClient], Awaitable[T]], *, waiting_for: str | None) -> T:
     """Runs ``work`` with a client for the daemon that the options name.
 
     Args:
@@ -41,7 +41,7 @@ def with_client(settings: Settings, work: Callable[[TpfdClient], Awaitable[T]], 
 
 
 def run_async(work: Callable[[], Awaitable[T]], *, waiting_for: str | None) -> T:
-    """Runs ``work`` on Trio until it returns, fails with a `TpfdError`, or Ctrl-C cancels it.
+    """Runs ``work`` on Trio until it returns, fails with a `TpfdError`, or Ctrl-C, SIGTERM or SIGHUP cancels it.
 
     Args:
         work: what to do.
@@ -54,14 +54,14 @@ async def _supervise(work: Callable[[], Awaitable[T]], waiting_for: str | None) 
     failure: TpfdError | None = None
     done = False
     async with trio.open_nursery() as nursery:
-        await nursery.start(_cancel_on_ctrl_c, nursery.cancel_scope)
+        await nursery.start(_cancel_on_signal, nursery.cancel_scope)
         if waiting_for is not None and sys.stderr.isatty():
             nursery.start_soon(_bar_when_slow, waiting_for)
         try:
             result = await work()
             done = True
-        except TpfdError as error:
-            failure = error  # kept out of the nursery, which would wrap it in a group
+        except* TpfdError as group:
+            failure = _first(group)  # kept out of the nursery, which would wrap it in a group again
         nursery.cancel_scope.cancel(reason="the command is done")
     if failure is not None:
         raise failure
@@ -70,11 +70,11 @@ async def _supervise(work: Callable[[], Awaitable[T]], waiting_for: str | None) 
     return result
 
 
-async def _cancel_on_ctrl_c(scope: trio.CancelScope, task_status: trio.TaskStatus[None]) -> None:
-    with trio.open_signal_receiver(signal.SIGINT) as signals:
+async def _cancel_on_signal(scope: trio.CancelScope, task_status: trio.TaskStatus[None]) -> None:
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
         task_status.started()
-        async for _ in signals:
-            scope.cancel(reason="Ctrl-C")
+        async for received in signals:
+            scope.cancel(reason=signal.Signals(received).name)
             return
 
 
@@ -88,3 +88,10 @@ async def _bar_when_slow(waiting_for: str) -> None:
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         progress.add_task(waiting_for, total=None)
         await trio.sleep_forever()
+
+
+def _first(group: BaseExceptionGroup[TpfdError]) -> TpfdError:
+    error: TpfdError | BaseExceptionGroup[TpfdError] = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

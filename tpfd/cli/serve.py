@@ -1,0 +1,72 @@
+"""``tpfd serve``: the daemon in the foreground."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from tpfd.cli.settings import Settings, pass_settings
+from tpfd.config.load import Loaded, load_config
+from tpfd.errors import ConfigError, Problem
+
+config_option = click.option(
+    "--config", "own_config", type=click.Path(path_type=Path), metavar="FILE", help="The same as the global --config."
+)
+set_option = click.option(
+    "--set", "flags", multiple=True, metavar="KEY=VALUE", help="A key over everything else: http.bind=127.0.0.1:9000."
+)
+
+
+@click.command(short_help="Run the daemon in the foreground.")
+@config_option
+@set_option
+@pass_settings
+def serve(settings: Settings, *, own_config: Path | None, flags: tuple[str, ...]) -> int:
+    """Run the daemon in the foreground.
+
+    It is ready when /q/health/ready answers 200. SIGTERM drains: intake stops, work in hand may finish within
+    drain.grace, the rest is handed back; a second SIGTERM ends at once. Without a configuration file, defaults and
+    TPFD_… variables count.
+
+    \b
+    Example:
+      tpfd serve --config /etc/tpfd/tpfd.yaml
+      tpfd serve --config tpfd.yaml --set http.bind=127.0.0.1:9000
+    """
+    loaded = load(own_config or settings.config, flags)
+    from tpfd.daemon import run
+
+    return run(loaded)
+
+
+def load(file: Path | None, flags: Sequence[str]) -> Loaded:
+    """Reads the configuration that a command line names.
+
+    Args:
+        file: the configuration file; None is defaults and environment only.
+        flags: ``KEY=VALUE`` texts.
+
+    Raises:
+        ConfigError: it cannot be read or used; every problem.
+        click.UsageError: a flag has no ``=``.
+    """
+    text = None
+    if file is not None:
+        try:
+            text = file.read_text(encoding="utf-8")
+        except OSError as error:
+            raise ConfigError([Problem("$", f"cannot read {file}: {error.strerror}")]) from error
+        except UnicodeDecodeError as error:
+            problem = Problem("$", f"{file} is not UTF-8 text: {error.reason} at byte {error.start}")
+            raise ConfigError([problem]) from error
+    return load_config(text, str(file or "tpfd.yaml"), os.environ, dict(_pair(flag) for flag in flags))
+
+
+def _pair(flag: str) -> tuple[str, str]:
+    key, found, value = flag.partition("=")
+    if not found or not key:
+        raise click.UsageError(f"--set {flag!r}: write KEY=VALUE, as http.bind=127.0.0.1:9000")
+    return key, value
