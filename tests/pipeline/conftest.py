@@ -1,17 +1,17 @@
-"""Small pipelines to load, and an importer that needs no files."""
+"""Small pipelines to load."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 
 import pytest
 
-from tpfd.errors import ConfigError, Problem
+from tpfd.errors import ConfigError
 from tpfd.pipeline.loader import load_pipeline
 from tpfd.pipeline.model import Pipeline
 
 Load = Callable[..., Pipeline]
+Names = Mapping[str, str]
 
 TYPES = """
 version: 3
@@ -29,9 +29,7 @@ types:
 def load() -> Load:
     """Load `steps` (and more) on top of a few order types."""
 
-    def loaded(
-        rest: str, environ: Mapping[str, str] | None = None, bindings: Mapping[str, str] | None = None, head: str = TYPES
-    ) -> Pipeline:
+    def loaded(rest: str, environ: Names | None = None, bindings: Names | None = None, head: str = TYPES) -> Pipeline:
         return load_pipeline(head + rest, "p.yaml", environ or {}, bindings)
 
     return loaded
@@ -41,21 +39,9 @@ def load() -> Load:
 def problems(load: Load) -> Callable[..., list[str]]:
     """Every problem of a file, without file name and line."""
 
-    def found(rest: str, environ: Mapping[str, str] | None = None, bindings: Mapping[str, str] | None = None, head: str = TYPES) -> list[str]:
+    def found(rest: str, environ: Names | None = None, bindings: Names | None = None, head: str = TYPES) -> list[str]:
         with pytest.raises(ConfigError) as caught:
             load(rest, environ, bindings, head)
         return [f"{one.message.partition(': ')[2]} @ {one.path}" for one in caught.value.problems]
 
     return found
-
-
-@pytest.fixture
-def resolve() -> Callable[[str], object]:
-    def resolved(reference: str) -> object:
-        module, _, name = reference.partition(":")
-        try:
-            return getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError) as error:
-            raise ConfigError([Problem("$", f"cannot import {reference}: {error}")]) from error
-
-    return resolved

@@ -53,9 +53,7 @@ def test_a_definition_becomes_a_pipeline(load: Load) -> None:
     assert pipeline.unused_keys == ()
 
 
-@pytest.mark.parametrize(
-    "name", ["await-decision", "Await Decision", "ProcessAwaitDecisionService"]
-)
+@pytest.mark.parametrize("name", ["await-decision", "Await Decision", "ProcessAwaitDecisionService"])
 def test_a_step_answers_to_three_names(load: Load, name: str) -> None:
     assert load(STEPS).step(name).index == 1
 
@@ -104,8 +102,9 @@ steps:
 
 
 def test_everything_an_await_can_say(load: Load) -> None:
-    spec = load(
-        """
+    spec = (
+        load(
+            """
 steps:
   - name: Ask
     kind: await
@@ -123,8 +122,11 @@ steps:
       onTimeout: {complete-with: {declined: {orderId: 1, reason: late}}}
       completion: {type: com.example.Done, projector: "m:project"}
 """,
-        {"NAME": "hook"},
-    ).steps[0].await_spec
+            {"NAME": "hook"},
+        )
+        .steps[0]
+        .await_spec
+    )
     assert spec is not None
     assert spec.correlation is Correlation.SIGNED_RESUME_TOKEN
     assert spec.settings == {"request": {"url": "https://example.org/hook"}, "headers": {"x": "y"}}
@@ -193,7 +195,8 @@ def test_objects_in_and_out(load: Load) -> None:
     assert (source.after, source.move_to) == (AfterIngest.MOVE, "done")
     assert source.settings == {"maxBytes": 1024, "charset": "UTF-8"}
     assert (target.root, target.prefix, target.settings) == ("b", "out/", {"region": "eu-west-1"})
-    assert (target.format, target.content_type, target.on_existing) == (ObjectFormat.CSV, "text/csv", OnExisting.REPLACE)
+    assert (target.format, target.content_type) == (ObjectFormat.CSV, "text/csv")
+    assert target.on_existing is OnExisting.REPLACE
     assert pipeline.input is not None
     assert (pipeline.input.source, pipeline.input.type_name, pipeline.input.mapper) == ("inbox", "Order", None)
     assert pipeline.output is not None
@@ -203,7 +206,7 @@ def test_objects_in_and_out(load: Load) -> None:
 
 
 def test_numbers_and_switches_may_come_from_the_environment(load: Load) -> None:
-    text = 'steps: [{name: S, input: Order, output: Done, python: "m:f", maxConcurrency: "${N}", terminal: "${T:-true}"}]'
+    text = 'steps: [{name: S, input: Order, output: Done, maxConcurrency: "${N}", terminal: "${T:-true}"}]'
     step = load(text, {"N": "7"}).steps[0]
     assert (step.max_concurrency, step.terminal) == (7, True)
 
@@ -238,16 +241,20 @@ steps:
 """
     )
     assert found == [
-        "unknown key 'aspect'; known here: appName, connectors, contract, input, messages, output, platform, publish, "
-        "python, search, sources, steps, transport, types, unions, version @ $.aspect",
+        (
+            "unknown key 'aspect'; known here: appName, connectors, contract, input, messages, output, platform, "
+            "publish, python, search, sources, steps, transport, types, unions, version @ $.aspect"
+        ),
         "unknown key 'searches'; did you mean 'search'? @ $.searches",
         "unknown key 'nam'; did you mean 'name'? @ $.steps[0].nam",
         "'name' is missing @ $.steps[0]",
         "unknown key 'inptu'; did you mean 'input'? @ $.steps[1].inptu",
         "'input' is missing: name one of the declared types @ $.steps[1]",
         "type 'Don' is not declared; did you mean 'Done'? @ $.steps[1].output",
-        "'ONE_TO_MANNY' is not one of ONE_TO_ONE, ONE_TO_MANY, MANY_TO_ONE, MANY_TO_MANY, SIDE_EFFECT; "
-        "did you mean 'ONE_TO_MANY'? @ $.steps[2].cardinality",
+        (
+            "'ONE_TO_MANNY' is not one of ONE_TO_ONE, ONE_TO_MANY, MANY_TO_ONE, MANY_TO_MANY, SIDE_EFFECT; "
+            "did you mean 'ONE_TO_MANY'? @ $.steps[2].cardinality"
+        ),
         "true or false is needed here, not the text 'yes' @ $.steps[2].terminal",
         "5 has no unit: write PT5S for seconds or 5ms for milliseconds @ $.steps[2].timeout",
         "'nowhere' is not a Python reference; write module:function @ $.steps[2].python",
@@ -276,7 +283,7 @@ def test_an_unset_name_is_named_with_its_line() -> None:
         ("steps: [5]", "a mapping is needed here, not the number 5 @ $.steps[0]"),
         ("steps: [{name: S, kind: await, input: Order, output: Done}]", "an await step needs 'await:"),
         (
-            "steps: [{name: S, kind: await, input: Order, output: Done, await: {transport: {type: pigeon}, timeout: 5m}}]",
+            "steps: [{name: S, kind: await, input: Order, output: Done, await: {transport: {type: pigeon}}}]",
             "'pigeon' is not a transport",
         ),
         (
@@ -284,8 +291,10 @@ def test_an_unset_name_is_named_with_its_line() -> None:
             "an await needs a timeout",
         ),
         (
-            "steps: [{name: S, kind: await, input: Order, output: Done, timeout: 5m, python: 'm:f', "
-            "await: {transport: {type: sqs}}}]",
+            (
+                "steps: [{name: S, kind: await, input: Order, output: Done, timeout: 5m, python: 'm:f', "
+                "await: {transport: {type: sqs}}}]"
+            ),
             "an await step calls no function",
         ),
         (
@@ -293,13 +302,17 @@ def test_an_unset_name_is_named_with_its_line() -> None:
             "write 'kind: await', or what the function gives",
         ),
         (
-            "steps: [{name: S, kind: await, input: Order, output: Done, timeout: 5m, "
-            "await: {transport: {type: sqs}, remindAfter: 5m}}]",
+            (
+                "steps: [{name: S, kind: await, input: Order, output: Done, timeout: 5m, "
+                "await: {transport: {type: sqs}, remindAfter: 5m}}]"
+            ),
             "must be shorter than the timeout",
         ),
         (
-            "steps: [{name: S, kind: await, input: Order, output: Done, timeout: 5m, "
-            "await: {transport: {type: sqs}, escalateTo: bob}}]",
+            (
+                "steps: [{name: S, kind: await, input: Order, output: Done, timeout: 5m, "
+                "await: {transport: {type: sqs}, escalateTo: bob}}]"
+            ),
             "belong together",
         ),
         ("steps: [{name: S, kind: query, input: Order, output: Done}]", "query steps are not supported"),

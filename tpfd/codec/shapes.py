@@ -84,8 +84,15 @@ class RecordShape:
     fields: tuple[FieldShape, ...]
     _structure: Any = field(init=False)
     _unstructure: Any = field(init=False)
+    _lists_that_must_be_there: tuple[str, ...] = field(init=False)
+    _order: tuple[str, ...] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        # To the class every list may be absent, so the generated code does not miss one that must have items; and it
+        # writes what may be left out behind the rest, which is not the declared order. Both are rare.
+        lists = tuple(one.name for one in self.fields if one.required and isinstance(one.shape, ListShape))
+        self._lists_that_must_be_there = lists
+        self._order = tuple(one.name for one in self.fields) if any(one.omitted_if_none for one in self.fields) else ()
         converter = cattrs.Converter(detailed_validation=False)
         reading = {
             one.attribute: override(rename=one.name, struct_hook=one.shape.read) for one in self.fields
@@ -100,10 +107,15 @@ class RecordShape:
         self._unstructure = make_dict_unstructure_fn(self.cls, converter, **writing)  # type: ignore[arg-type]
 
     def read(self, value: Any, _type: Any = None) -> Any:
-        return self._structure(self.checked_data(value), self.cls)
+        data = self.checked_data(value)
+        for name in self._lists_that_must_be_there:
+            if name not in data:
+                raise Unfit(f"{name} is missing")
+        return self._structure(data, self.cls)
 
     def write(self, value: Any) -> Any:
-        return self._unstructure(self.checked_value(value))
+        data = self._unstructure(self.checked_value(value))
+        return {name: data[name] for name in self._order if name in data} if self._order else data
 
     def checked_data(self, value: Any) -> Any:
         if type(value) is not dict:

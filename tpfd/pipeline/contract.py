@@ -177,21 +177,23 @@ class _Checker:
     def _annotations(self, function: Callable[..., Any]) -> None:
         hints = _hints(function)
         types = self.pipeline.types
-        value = hints.get(next(iter(inspect.signature(function).parameters), ""), _UNKNOWN)
-        if self.step.cardinality.takes_many:
-            value = _item_of(value, _ASYNC_STREAMS)
         wanted = types.annotation(self.step.input_type)
         narrowed: Any = typing.Union.__getitem__(tuple(types.cls(name) for name in self._taken()))
-        if not (_open(value) or same_annotation(value, wanted) or same_annotation(value, narrowed)):
-            self.problem(f"takes {describe(wanted)}, but its function is annotated {describe(value)}")
-        result = hints.get("return", _UNKNOWN)
+        value = hints.get(next(iter(inspect.signature(function).parameters), ""), _UNKNOWN)
+        streams: tuple[type, ...] = _ASYNC_STREAMS if self.step.cardinality.takes_many else ()
+        if not any(_fits(value, streams, one, exactly=True) for one in (wanted, narrowed)):
+            self._misfit("takes", wanted, value, streams)
         if self.step.cardinality is Cardinality.SIDE_EFFECT:
             return
-        if self.step.cardinality.gives_many:
-            result = _item_of(result, _STREAMS)
         wanted = types.annotation(self.step.output_type)
-        if not (_open(result) or _members(result) <= _members(wanted)):
-            self.problem(f"gives {describe(wanted)}, but its function is annotated {describe(result)}")
+        result = hints.get("return", _UNKNOWN)
+        streams = _STREAMS if self.step.cardinality.gives_many else ()
+        if not _fits(result, streams, wanted, exactly=False):
+            self._misfit("gives", wanted, result, streams)
+
+    def _misfit(self, verb: str, wanted: object, annotation: object, streams: tuple[type, ...]) -> None:
+        what = f"a stream of {describe(wanted)}" if streams else describe(wanted)
+        self.problem(f"{verb} {what}, but its function is annotated {describe(annotation)}")
 
     def _taken(self) -> tuple[str, ...]:
         return self.step.accepts or self.pipeline.types.concrete(self.step.input_type)
@@ -249,11 +251,24 @@ def _hints(function: Callable[..., Any]) -> dict[str, object]:
     return found
 
 
-def _item_of(annotation: object, streams: tuple[type, ...]) -> object:
-    """``T`` of ``AsyncIterator[T]``; the annotation itself where it is no stream, so that the mismatch is seen."""
-    if typing.get_origin(annotation) in streams:
-        return typing.get_args(annotation)[0]
-    return annotation
+def _fits(annotation: object, streams: tuple[type, ...], wanted: object, *, exactly: bool) -> bool:
+    """Whether an annotation allows the contract's type.
+
+    Args:
+        annotation: of the parameter or the result; open ones fit everything.
+        streams: it must be one of these over the type; empty: the type itself.
+        wanted: the contract's type.
+        exactly: False lets a function promise less than the whole union.
+    """
+    if _open(annotation):
+        return True
+    if streams:
+        if typing.get_origin(annotation) not in streams:
+            return False
+        annotation = typing.get_args(annotation)[0]
+    if exactly:
+        return _open(annotation) or same_annotation(annotation, wanted)
+    return _open(annotation) or _members(annotation) <= _members(wanted)
 
 
 def _open(annotation: object) -> bool:

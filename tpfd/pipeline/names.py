@@ -55,7 +55,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """``; did you mean 'input'?``, or a list of what is known where nothing is close."""
-    names = sorted(known)
+    names = sorted(str(one) for one in known)
     near = nearest(name, names)
     if near is not None:
         return f"; did you mean {near!r}?"

@@ -87,8 +87,8 @@ def _read_step(section: Section, declared: dict[str, TypeDecl], previous: str | 
     kind = _read_kind(section)
     cardinality = section.choice("cardinality", Cardinality, _CARDINALITIES) or Cardinality.ONE_TO_ONE
     input_type = _read_type_name(section, declared, "input", previous)
-    same = input_type if cardinality is Cardinality.SIDE_EFFECT else None
-    output_type = _read_type_name(section, declared, "output", same)
+    same = cardinality is Cardinality.SIDE_EFFECT and not ("output" in section or "outputTypeName" in section)
+    output_type = input_type if same else _read_type_name(section, declared, "output", None)
     if name is None or kind is None or input_type is None or output_type is None:
         return []
     if cardinality is Cardinality.SIDE_EFFECT and output_type != input_type:

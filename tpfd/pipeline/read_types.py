@@ -30,7 +30,9 @@ _LENGTHS = ("minLength", "maxLength", "pattern", "format")
 _BOUNDS = ("minimum", "minimumExclusive", "maximum", "maximumExclusive")
 _TYPE_KEYS = (*_FORMS, *_LENGTHS, *_BOUNDS, "allowedValues")
 _TYPE_JAVA = ("java", "mappings", "reserved", "representations")
-_FIELD_KEYS = ("name", "type", "repeated", "optional", "presence", "nullability", "minItems", "maxItems")
+_FIELD_KEYS = (
+    "name", "type", "repeated", "optional", "presence", "nullability", "minItems", "maxItems", "keyType", "valueType",
+)  # fmt: skip
 _FIELD_JAVA = ("number", "deprecated", "since", "deprecatedSince", "comment", "overrides", "referenceable")
 _PROTO_NUMBER_PARTS = 3
 
