@@ -1,0 +1,138 @@
+"""Reading without a transaction of the writer: committed records, index pages, the journal.
+
+Each call is one short read transaction on a connection of its own, in a thread, so that it neither waits for the
+writer nor keeps the WAL from being written back.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Concatenate, ParamSpec, TypeVar
+
+from attrs import define
+
+from tpfd.blocking import Blocking
+from tpfd.core.records import SequencedFact
+from tpfd.core.transact import Index, Key, Page, Sort
+from tpfd.stores.paging import Place, kind_of_index, write_cursor
+from tpfd.stores.sqlite_errors import outside_error
+from tpfd.stores.sqlite_tables import SELECTED_FACT, TABLES, sequenced_fact
+
+R = TypeVar("R")
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+@define
+class Readers:
+    """A few read-only connections, each used by one call at a time.
+
+    Args:
+        connections: none is used elsewhere.
+        threads: lets at most one call per connection run at once.
+    """
+
+    _idle: list[sqlite3.Connection]
+    _threads: Blocking
+
+    async def run(
+        self, read: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Calls `read(connection, ...)` in a thread.
+
+        Raises:
+            StoreError: SQLite failed, or a row is damaged.
+        """
+
+        def call() -> T:
+            connection = self._idle.pop()
+            try:
+                return read(connection, *args, **kwargs)
+            except sqlite3.Error as error:
+                raise outside_error(error) from error
+            finally:
+                self._idle.append(connection)
+
+        return await self._threads.run(call)
+
+    def close(self) -> None:
+        """Closes the connections. No call may be running."""
+        for connection in self._idle:
+            connection.close()
+
+
+def read_records(connection: sqlite3.Connection, keys: Sequence[Key[R]]) -> list[R | None]:
+    """The records under the keys, all as of one moment."""
+    found: list[R | None] = []
+    connection.execute("BEGIN")
+    try:
+        for key in keys:
+            table = TABLES[key.kind]
+            row = connection.execute(table.select, (key.tenant_id, key.record_id)).fetchone()
+            found.append(None if row is None else table.record(row[0], key.tenant_id, key.record_id))
+    finally:
+        connection.execute("ROLLBACK")
+    return found
+
+
+def read_page(
+    connection: sqlite3.Connection,
+    index: Index[R],
+    partition: str,
+    *,
+    limit: int,
+    behind: Place | None,
+    first: Sort | None,
+    last: Sort | None,
+    descending: bool,
+) -> Page[R]:
+    """See ``Store.query``; `behind` is the place of the record before the page."""
+    kind = kind_of_index(index)
+    sort = f"{index.name}_s"
+    conditions = [f"{index.name}_p = ?"]
+    values: list[str | int] = [partition]
+    if behind is not None:
+        conditions.append(f"({sort}, tenant, id) {'<' if descending else '>'} (?, ?, ?)")
+        values += behind
+    if first is not None:
+        conditions.append(f"{sort} >= ?")
+        values.append(first)
+    if last is not None:
+        conditions.append(f"{sort} <= ?")
+        values.append(last)
+    order = " DESC" if descending else ""
+    statement = (
+        f"SELECT body, {sort}, tenant, id FROM {kind.name} WHERE {' AND '.join(conditions)} "  # noqa: S608  our own names
+        f"ORDER BY {sort}{order}, tenant{order}, id{order} LIMIT ?"
+    )
+    rows = connection.execute(statement, (*values, limit + 1)).fetchall()
+    table = TABLES[kind]
+    records = tuple([table.record(body, tenant, record_id) for body, _, tenant, record_id in rows[:limit]])
+    return Page(records, write_cursor(index, Place(*rows[limit - 1][1:])) if len(rows) > limit else None)
+
+
+def read_history(
+    connection: sqlite3.Connection, tenant_id: str, execution_id: str, *, after: int, limit: int
+) -> list[SequencedFact]:
+    """See ``Store.history``."""
+    rows = connection.execute(
+        f"SELECT {SELECTED_FACT} FROM fact WHERE tenant = ? AND execution = ? AND seq > ? ORDER BY seq LIMIT ?",  # noqa: S608
+        (tenant_id, execution_id, after, limit),
+    )
+    return [sequenced_fact(row) for row in rows.fetchall()]
+
+
+def read_feed(connection: sqlite3.Connection, *, after: int, limit: int) -> list[SequencedFact]:
+    """See ``Store.feed``."""
+    rows = connection.execute(
+        f"SELECT {SELECTED_FACT} FROM fact WHERE seq > ? ORDER BY seq LIMIT ?",  # noqa: S608
+        (after, limit),
+    )
+    return [sequenced_fact(row) for row in rows.fetchall()]
+
+
+def read_last_seq(connection: sqlite3.Connection) -> int:
+    """The highest sequence number ever given; also right after that fact was deleted."""
+    row: tuple[int] | None = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'fact'").fetchone()
+    return 0 if row is None else row[0]
