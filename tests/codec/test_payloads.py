@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tpfd.codec.digests import digest
 from tpfd.codec.payloads import PayloadCodec
-from tpfd.errors import MalformedError, PayloadError
+from tpfd.errors import InternalError, MalformedError, PayloadError
 from tpfd.pipeline.contract import bind_types
 from tpfd.pipeline.loader import load_pipeline
 
@@ -132,6 +132,11 @@ def test_unions_that_do_not_fit(codec: PayloadCodec, text: str, expected: str) -
     with pytest.raises(PayloadError) as caught:
         codec.decode_json("Payment", text)
     assert expected in str(caught.value)
+
+
+def test_a_type_that_nobody_declared_is_an_invariant(codec: PayloadCodec) -> None:
+    with pytest.raises(InternalError, match="'Nothing' is not declared"):
+        codec.decode("Nothing", {})
 
 
 def test_text_that_is_not_json_is_another_error(codec: PayloadCodec) -> None:

@@ -211,6 +211,22 @@ def test_numbers_and_switches_may_come_from_the_environment(load: Load) -> None:
     assert (step.max_concurrency, step.terminal) == (7, True)
 
 
+def test_free_settings_hold_plain_text(load: Load) -> None:
+    step = "{name: S, kind: await, input: Order, output: Done, timeout: 5m, await: {transport: %s, onTimeout: %s}}"
+    transport, value = (
+        '{type: webhook, request: {url: "${URL}", list: ["${URL}"]}}',
+        '{complete-with: {outcome: "${URL}"}}',
+    )
+    spec = load(f"steps: [{step % (transport, value)}]", {"URL": "u"}).steps[0].await_spec
+    assert spec is not None
+    assert spec.settings == {"request": {"url": "u", "list": ["u"]}}
+    request = spec.settings["request"]
+    assert isinstance(request, dict)
+    assert type(request["url"]) is str
+    assert isinstance(spec.on_timeout, dict)
+    assert type(spec.on_timeout["outcome"]) is str
+
+
 def test_quoted_numbers_in_the_file_stay_text(problems: Problems) -> None:
     text = 'steps: [{name: S, input: Order, output: Done, python: "m:f", maxConcurrency: "7"}]'
     assert problems(text) == ["a whole number is needed here, not the text '7' @ $.steps[0].maxConcurrency"]
@@ -400,6 +416,9 @@ def test_the_version_of_the_language_must_be_known(problems: Problems) -> None:
         "'version' is missing; write 'version: 3' (2 is read too, 1 is not) @ $"
     ]
     assert problems(rest, head="version: 2\n") == ["'appName' is missing @ $"]
+    assert problems(rest, head="version: 2\nappName: '-'\n") == [
+        "'-' has no letter or digit to make an id of @ $.appName"
+    ]
 
 
 def test_omitted_inputs_follow_the_contract(load: Load) -> None:

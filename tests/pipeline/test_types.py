@@ -11,6 +11,7 @@ from uuid import UUID
 import attrs
 import pytest
 
+from tpfd.codec.payloads import PayloadCodec
 from tpfd.errors import ConfigError, InternalError, Problem
 from tpfd.pipeline.contract import bind_types
 from tpfd.pipeline.declarations import RecordDecl, WrapperDecl
@@ -156,6 +157,24 @@ def test_a_cycle_is_found_at_once_however_wide_the_types_are(problems: Problems)
     many = "".join(f"  T{n}: {{fields: [[a, T{n + 1}], [b, T{n + 1}], [c, T{n + 1}]]}}\n" for n in range(60))
     found = type_problems(problems, "  A: {fields: [[a, T0]]}\n" + many + "  T60: {fields: [[a, T0]]}\n")
     assert len([problem for problem in found if "contains itself" in problem]) == 61
+
+
+def test_types_deeper_than_a_payload_may_be_are_refused(load: Load, problems: Problems) -> None:
+    def chain(length: int) -> str:
+        links = "".join(f"  T{n}: {{fields: [[a, T{n + 1}]]}}\n" for n in range(length - 1))
+        return f"  A: {{alias: T0}}\n{links}  T{length - 1}: {{fields: []}}\n"
+
+    assert with_types(load, chain(31)).types.cls("T0")
+    found = type_problems(problems, chain(500))
+    assert "type 'T0' is more than 32 types deep @ $.types.T0" in found
+    assert not any("'T490'" in problem for problem in found)
+
+
+@pytest.mark.parametrize("name", ["self", "cl", "converter", "o", "class", "None", "print", "cls", "value"])
+def test_no_field_name_breaks_the_class(load: Load, name: str) -> None:
+    codec = PayloadCodec(with_types(load, f"  A: {{fields: [[{name}, string], [{name}2?, string]]}}\n").types)
+    value = codec.decode("A", {name: "1", f"{name}2": "2"})
+    assert codec.encode("A", value) == f'{{"{name}":"1","{name}2":"2"}}'
 
 
 def test_types_that_are_not_there_are_an_invariant(load: Load) -> None:

@@ -17,7 +17,7 @@ from tpfd.codec.scalars import SCALARS
 from tpfd.codec.shapes import FieldShape, ListShape, NullableShape, RecordShape, ScalarShape, Shape, UnionShape
 from tpfd.codec.strict_json import parse_json
 from tpfd.codec.wrappers import wrapper_codec
-from tpfd.errors import PayloadError, Problem
+from tpfd.errors import InternalError, PayloadError, Problem
 from tpfd.pipeline.declarations import FieldDecl, RecordDecl, UnionDecl, WrapperDecl
 from tpfd.pipeline.scalars import Scalar
 from tpfd.pipeline.types import TypeTable
@@ -62,7 +62,7 @@ class PayloadCodec:
         Raises:
             PayloadError: it does not fit; every problem with its path.
         """
-        shape = self._shapes[type_name]
+        shape = self._declared(type_name)
         try:
             return shape.read(data, None)
         except _REFUSALS as error:
@@ -74,7 +74,7 @@ class PayloadCodec:
         Raises:
             PayloadError: the value does not fit the type; every problem with its path.
         """
-        shape = self._shapes[type_name]
+        shape = self._declared(type_name)
         try:
             return shape.write(value)
         except _REFUSALS as error:
@@ -87,6 +87,12 @@ class PayloadCodec:
             PayloadError: as `unstructure`.
         """
         return orjson.dumps(self.unstructure(type_name, value)).decode()
+
+    def _declared(self, type_name: str) -> Shape:
+        try:
+            return self._shapes[type_name]
+        except KeyError:
+            raise InternalError(f"type {type_name!r} is not declared") from None
 
     def _shape(self, type_name: str) -> Shape:
         match self._types.declaration(type_name):

@@ -74,7 +74,7 @@ def load_pipeline(
         raise ConfigError(report.problems) from error
     root = report.root(tree, _KEYS, _JAVA)
     version = _read_version(root)
-    app_name = root.required_text("appName")
+    app_name = _read_app_name(root)
     _read_platform(root)
     declared = read_types(root)
     types_hold = not report.problems
@@ -130,6 +130,13 @@ def _read_version(root: Section) -> int:
     if version is not None and version not in VERSIONS:
         root.problem(f"version {version} of the template language is not known; 2 and 3 are", "version")
     return version or VERSIONS[-1]
+
+
+def _read_app_name(root: Section) -> str | None:
+    app_name = root.required_text("appName")
+    if app_name is not None and not kebab(app_name):
+        root.problem(f"{app_name!r} has no letter or digit to make an id of", "appName")
+    return app_name
 
 
 def _read_platform(root: Section) -> None:

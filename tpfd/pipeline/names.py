@@ -9,6 +9,9 @@ from collections.abc import Iterable
 
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _ACRONYM_END = re.compile(r"(?<=[A-Z])(?=[A-Z][a-z])")
+_TAKEN = frozenset({"self", "cl", "converter"})
+"""Parameter names of the functions that attrs and cattrs generate for a class."""
+
 _SEPARATORS = re.compile(r"[^A-Za-z0-9]+")
 
 
@@ -43,7 +46,7 @@ def service_names(step_name: str) -> frozenset[str]:
 def attribute(field_name: str) -> str:
     """Python attribute of a field: ``csvId`` -> ``csv_id``, ``from`` -> ``from_``."""
     snake = _HUMP.sub("_", _ACRONYM_END.sub("_", field_name)).lower()
-    return f"{snake}_" if keyword.iskeyword(snake) else snake
+    return f"{snake}_" if keyword.iskeyword(snake) or snake in _TAKEN else snake
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

@@ -6,7 +6,7 @@ from typing import cast
 
 from tpfd.pipeline.model import AwaitSpec, Correlation, JsonData
 from tpfd.pipeline.names import did_you_mean
-from tpfd.pipeline.section import Section, is_python_reference
+from tpfd.pipeline.section import Section, as_written, is_python_reference
 
 TRANSPORTS = ("interaction-api", "webhook", "websocket", "kafka", "sqs")
 _KEYS = (
@@ -70,7 +70,7 @@ def _read_transport(transport: Section) -> str:
 
 def _dispatch(section: Section) -> dict[str, object]:
     """`dispatch` may stand beside the transport or in it; it is one of the transport's settings."""
-    return {"dispatch": section.values["dispatch"]} if "dispatch" in section else {}
+    return {"dispatch": as_written(section.values["dispatch"])} if "dispatch" in section else {}
 
 
 def _read_correlation(section: Section) -> Correlation:
@@ -80,21 +80,11 @@ def _read_correlation(section: Section) -> Correlation:
 
 def _read_on_timeout(section: Section) -> JsonData:
     on_timeout = section.section("onTimeout", ("complete-with", "completeWith"))
-    found = on_timeout.values.get("complete-with", on_timeout.values.get("completeWith"))
+    written = on_timeout.without()
+    found = written.get("complete-with", written.get("completeWith"))
     if "onTimeout" in section and found is None:
         on_timeout.problem("write the value that completes it, as 'complete-with: {approved: {...}}'")
-    return _json(found)
-
-
-def _json(value: object) -> JsonData:
-    """A YAML tree has no values but JSON's (and Decimal for numbers with a point)."""
-    match value:
-        case dict():
-            return {str(key): _json(one) for key, one in value.items()}
-        case list():
-            return [_json(one) for one in value]
-        case _:
-            return cast("JsonData", value)
+    return cast("JsonData", found)  # a YAML tree holds what JSON does, and Decimal for a number with a point
 
 
 def _within(section: Section, key: str, timeout_ms: int | None) -> int | None:

@@ -56,7 +56,7 @@ def read_connectors(root: Section) -> dict[str, Connector]:
         found[name] = Connector(
             provider=section.required_text("provider") or "",
             version=section.count("version", minimum=1),
-            config=section.section("config", None).values,
+            config=section.free("config"),
         )
     return found
 
@@ -181,9 +181,7 @@ def read_input(
         return None
     if alias_target(declared, type_name) != alias_target(declared, wanted):
         section.problem(f"emits {type_name}, but the first step takes {wanted}", "emits")
-    return InputBinding(
-        source=source, type_name=type_name, mapper=mapper, selection=section.section("selection", None).values
-    )
+    return InputBinding(source=source, type_name=type_name, mapper=mapper, selection=section.free("selection"))
 
 
 def read_output(

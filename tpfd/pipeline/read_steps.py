@@ -274,7 +274,7 @@ def _read_command(section: Section, cardinality: Cardinality) -> CommandSpec:
         using=using,
         id_generator=generator,
         duplicate_policy=section.choice("duplicatePolicy", DuplicatePolicy) or DuplicatePolicy.RETURN_RECORDED,
-        config=section.section("config", None).values,
+        config=section.free("config"),
     )
 
 

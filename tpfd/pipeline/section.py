@@ -222,9 +222,13 @@ class Section:
             return []
         return [(f"{self.at(key)}[{index}]", one) for index, one in enumerate(value)]
 
-    def without(self, *keys: str) -> Mapping[str, object]:
-        """What else stands in the mapping."""
-        return {key: value for key, value in self.values.items() if key not in keys}
+    def without(self, *keys: str) -> dict[str, object]:
+        """What else stands in the mapping, as written."""
+        return {key: as_written(value) for key, value in self.values.items() if key not in keys}
+
+    def free(self, key: str) -> dict[str, object]:
+        """The mapping under a key whose keys are not ours to check, as written."""
+        return self.section(key, None).without()
 
     def ignore(self, *keys: str) -> None:
         """List keys as not used, where they stand."""
@@ -238,6 +242,19 @@ def is_python_reference(text: str) -> bool:
 def unwrapped(value: object) -> object:
     """A value from the environment is text; where a number or switch is wanted it means what it would unquoted."""
     return plain_scalar(value) if isinstance(value, Substituted) else value
+
+
+def as_written(value: object) -> object:
+    """A tree without the mark of what came from the environment."""
+    match value:
+        case Substituted():
+            return str(value)
+        case dict():
+            return {key: as_written(one) for key, one in value.items()}
+        case list():
+            return [as_written(one) for one in value]
+        case _:
+            return value
 
 
 def kind_of(value: object) -> str:

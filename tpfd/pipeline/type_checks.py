@@ -9,6 +9,9 @@ from tpfd.pipeline.names import did_you_mean
 from tpfd.pipeline.scalars import Scalar
 from tpfd.pipeline.section import Report
 
+MAX_TYPE_DEPTH = 32
+"""A payload may be 64 levels deep; a type adds up to two (itself and a list of it)."""
+
 
 def check_types(report: Report, declared: Mapping[str, TypeDecl]) -> None:
     """Note everything about the types that does not hold together."""
@@ -21,8 +24,11 @@ def check_types(report: Report, declared: Mapping[str, TypeDecl]) -> None:
                 report.problem(path, f"{name} comes with a Java connector and is not known here; declare the type")
             elif name not in known:
                 report.problem(path, f"type {name!r} is not declared{did_you_mean(name, known)}")
-    for name in _cyclic(declared):
+    cyclic = list(_cyclic(declared))
+    for name in cyclic:
         report.problem(_path(report, name), f"type {name!r} contains itself; types must be finite")
+    if not cyclic:
+        _check_depth(report, declared)
     for declaration in declared.values():
         if isinstance(declaration, UnionDecl):
             _check_variants(report, declared, declaration)
@@ -68,6 +74,19 @@ def _cyclic(declared: Mapping[str, TypeDecl]) -> Iterable[str]:
                 open_names.extend(inner for _, inner in _references(declared[one]))
         if name in reached:
             yield name
+
+
+def _check_depth(report: Report, declared: Mapping[str, TypeDecl]) -> None:
+    """No type is deeper than a payload may be: what is below the limit is peeled off level by level."""
+    left = dict(declared)
+    for _ in range(MAX_TYPE_DEPTH):
+        left = {
+            name: declaration
+            for name, declaration in left.items()
+            if any(part in left for _, part in _references(declaration))
+        }
+    for name in left:
+        report.problem(_path(report, name), f"type {name!r} is more than {MAX_TYPE_DEPTH} types deep")
 
 
 def _check_variants(report: Report, declared: Mapping[str, TypeDecl], union: UnionDecl) -> None:
