@@ -6,11 +6,11 @@ A step function that has a parameter ``context`` gets a ``StepContext``; one tha
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from logging import Logger, LoggerAdapter
 
 from attrs import frozen
 
 from tpfd.core.records import ExecutionId, TenantId
+from tpfd.ops.logs import Log
 
 
 @frozen(kw_only=True)
@@ -27,7 +27,7 @@ class StepContext:
         attempt: 0 on the first run.
         item_index: place in the source; None outside a stream.
         deadline_epoch_ms: when the step must be done; None: no limit.
-        logger: logs with the execution's names.
+        logger: structured log that carries the execution's names: ``logger.info("event", field=value)``.
         reject_item: `(item, error)`: hand one item to the reject sink and go on without it.
         reject_stream: `(sample, count, error)`: hand over that a whole stream was rejected.
     """
@@ -41,6 +41,6 @@ class StepContext:
     attempt: int
     item_index: int | None
     deadline_epoch_ms: int | None
-    logger: Logger | LoggerAdapter[Logger]
+    logger: Log
     reject_item: Callable[[object, BaseException], None]
     reject_stream: Callable[[Sequence[object], int, BaseException], None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,10 +37,11 @@ def serve(settings: Settings, *, own_config: Path | None, flags: tuple[str, ...]
       tpfd serve --config /etc/tpfd/tpfd.yaml
       tpfd serve --config tpfd.yaml --set http.bind=127.0.0.1:9000
     """
-    loaded = load(own_config or settings.config, flags)
+    reread = functools.partial(load, own_config or settings.config, flags)
+    loaded = reread()
     from tpfd.daemon import run
 
-    return run(loaded)
+    return run(loaded, reread)
 
 
 def load(file: Path | None, flags: Sequence[str]) -> Loaded:

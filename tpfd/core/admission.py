@@ -30,7 +30,7 @@ from tpfd.core.records import (
     UnitRecord,
     UnitStatus,
 )
-from tpfd.core.transact import Decision, Read, Snapshot
+from tpfd.core.transact import Decision, Need, Read, Snapshot
 
 TIMEOUT_ACTOR = "timeout"
 """Who answers when `onTimeout` gives the answer."""
@@ -90,27 +90,47 @@ def reads(interaction: InteractionRecord) -> tuple[Read, ...]:
 
 @frozen
 class _Scene:
-    """The three records of an interaction, as the transaction sees them."""
+    """The three records of an interaction, as the transaction sees them.
 
+    Attributes:
+        over: its execution has ended, or the one whose item that execution continues.
+    """
+
+    snapshot: Snapshot
     interaction: InteractionRecord
     unit: UnitRecord
     parent: ExecutionRecord
+    over: bool
+
+    @property
+    def from_before(self) -> bool:
+        """Its execution was re-driven and has not come to it again: the old deadline does not count any more."""
+        return self.interaction.redrive_count < self.parent.redrive_count
 
 
-def _scene(snapshot: Snapshot, seen: InteractionRecord) -> _Scene | None:
+def _scene(snapshot: Snapshot, seen: InteractionRecord) -> _Scene | Need | None:
     interaction = snapshot.get(INTERACTION.key_of(seen))
     unit = snapshot.get(UNIT.key(seen.tenant_id, seen.unit_id))
     parent = snapshot.get(EXECUTION.key(seen.tenant_id, seen.execution_id))
     if interaction is None or unit is None or parent is None:
         return None
-    return _Scene(interaction, unit, parent)
+    over = parent.status.terminal
+    if parent.parent_execution_id is not None:
+        root_key = EXECUTION.key(parent.tenant_id, parent.parent_execution_id)
+        if not snapshot.has_read(root_key):
+            return Need((Read(root_key),))
+        root = snapshot.get(root_key)
+        over = over or root is None or root.status.terminal
+    return _Scene(snapshot, interaction, unit, parent, over)
 
 
 def admit(
     snapshot: Snapshot, seen: InteractionRecord, completion: Completion, now: int, policy: ExecutionPolicy
-) -> Decision[Ended]:
+) -> Decision[Ended] | Need:
     """Admits an answer, or says truthfully why not."""
     scene = _scene(snapshot, seen)
+    if isinstance(scene, Need):
+        return scene
     if scene is None:
         return Decision(Ended(verdict=Verdict.NOT_FOUND))
     interaction = scene.interaction
@@ -120,23 +140,32 @@ def admit(
         return _late(scene, completion, Verdict.CONFLICTING, now)
     if interaction.status is InteractionStatus.TIMED_OUT:
         return _late(scene, completion, Verdict.TIMED_OUT, now)
-    if not interaction.status.open or scene.parent.status.terminal:
+    if not interaction.status.open or scene.over:
         return _late(scene, completion, Verdict.ENDED, now)
-    if now >= interaction.deadline_epoch_ms:
-        return _both(_expire(scene, now, policy), _late(scene, completion, Verdict.TIMED_OUT, now))
+    if now >= interaction.deadline_epoch_ms and not scene.from_before:
+        expired = _expire(scene, now, policy)
+        if isinstance(expired, Need):
+            return expired
+        return _both(expired, _late(scene, completion, Verdict.TIMED_OUT, now))
     return _complete(scene, completion, now, policy)
 
 
-def expire(snapshot: Snapshot, seen: InteractionRecord, now: int, policy: ExecutionPolicy) -> Decision[Ended]:
+def expire(snapshot: Snapshot, seen: InteractionRecord, now: int, policy: ExecutionPolicy) -> Decision[Ended] | Need:
     """Does what is due by time: a reminder, an escalation, or the end by the deadline."""
     scene = _scene(snapshot, seen)
+    if isinstance(scene, Need):
+        return scene
     if scene is None:
         return Decision(Ended(verdict=Verdict.NOT_FOUND))
     interaction = scene.interaction
     if not interaction.status.open:
         return Decision(Ended(verdict=Verdict.ENDED, interaction=interaction))
-    if scene.parent.status.terminal:
+    if scene.over:
         return cancel(scene.interaction, now)
+    if scene.from_before:
+        redrive_count = scene.parent.redrive_count
+        again = awaits.reopened_interaction(interaction, scene.unit, redrive_count, delivery=None, now=now)
+        return Decision(Ended(verdict=Verdict.NOT_DUE, interaction=again), puts=(again,))
     if now >= interaction.deadline_epoch_ms:
         return _expire(scene, now, policy)
     if interaction.remind_at_epoch_ms is not None and now >= interaction.remind_at_epoch_ms:
@@ -217,7 +246,7 @@ def _complete_scalar(scene: _Scene, after: InteractionRecord, now: int, policy: 
     )
 
 
-def _expire(scene: _Scene, now: int, policy: ExecutionPolicy) -> Decision[Ended]:
+def _expire(scene: _Scene, now: int, policy: ExecutionPolicy) -> Decision[Ended] | Need:
     interaction, unit = scene.interaction, scene.unit
     if interaction.on_timeout is not None:
         return _complete(scene, Completion(response=interaction.on_timeout, actor=TIMEOUT_ACTOR), now, policy)
@@ -235,6 +264,13 @@ def _expire(scene: _Scene, now: int, policy: ExecutionPolicy) -> Decision[Ended]
         puts.append(outcome.record)
         facts.extend(outcome.facts)
         due = (outcome.record.execution_id,)
+        if outcome.record.unit_id is not None:
+            above = itemised.after_child(scene.snapshot, outcome.record, now, policy)
+            if isinstance(above, Need):
+                return above
+            puts.extend(above.puts)
+            facts.extend(above.facts)
+            due += tuple(put.execution_id for put in above.puts if isinstance(put, ExecutionRecord))
     return Decision(
         Ended(verdict=Verdict.TIMED_OUT, interaction=after, due=due, unit_ended=True),
         puts=tuple(puts),

@@ -195,7 +195,8 @@ def prepare(record: ExecutionRecord, event: PreparePublication, now: int, policy
     prepared = moves.fact(
         after,
         FactType.PUBLICATION_PREPARED,
-        f"prepared-{record.fence}",
+        # One attempt may prepare again under the next version of the key.
+        f"prepared-{after.version}",
         now,
         objectKey=publication.object_key,
         digest=publication.digest,

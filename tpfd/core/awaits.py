@@ -161,30 +161,50 @@ def new_interaction(
     return _with_next_check(
         evolve(
             record,
-            remind_at_epoch_ms=None if terms.remind_after_ms is None else now + terms.remind_after_ms,
+            remind_at_epoch_ms=_plus(terms.remind_after_ms, now),
             escalate_to=terms.escalate_to,
-            escalate_at_epoch_ms=None if terms.escalate_after_ms is None else now + terms.escalate_after_ms,
+            escalate_at_epoch_ms=None if terms.escalate_to is None else _plus(terms.escalate_after_ms, now),
         )
     )
 
 
 def reopened_interaction(
-    record: InteractionRecord, unit: UnitRecord, *, delivery: str | None, now: int
+    record: InteractionRecord, unit: UnitRecord, redrive_count: int, *, delivery: str | None, now: int
 ) -> InteractionRecord:
-    """The interaction in the re-drive that its unit is in: same ids, new deadline."""
-    return evolve(
-        record,
-        redrive_count=unit.redrive_count,
-        status=InteractionStatus.WAITING if unit.pulled and delivery is None else InteractionStatus.DISPATCHED,
-        version=record.version + 1,
-        delivery=delivery,
-        send_count=record.send_count + (delivery is not None),
-        deadline_epoch_ms=now + unit.timeout_ms,
-        next_check_epoch_ms=now + unit.timeout_ms,
-        error_message=None,
-        updated_epoch_ms=now,
-        ttl_epoch_s=None,
+    """The interaction in a new re-drive of its execution: same ids, new deadline.
+
+    One that is still out stays where it is. What had still to be done before the old deadline (reminder, escalation)
+    moves with it; what was done stays done.
+
+    Args:
+        redrive_count: that of the execution.
+        delivery: socket that takes it, if it has to be asked again.
+    """
+    if not record.status.open:
+        record = evolve(
+            record,
+            status=InteractionStatus.WAITING if unit.pulled and delivery is None else InteractionStatus.DISPATCHED,
+            delivery=delivery,
+            send_count=record.send_count + (delivery is not None),
+            error_message=None,
+            ttl_epoch_s=None,
+        )
+    shift_ms = now + unit.timeout_ms - record.deadline_epoch_ms
+    return _with_next_check(
+        evolve(
+            record,
+            redrive_count=redrive_count,
+            version=record.version + 1,
+            deadline_epoch_ms=record.deadline_epoch_ms + shift_ms,
+            remind_at_epoch_ms=_plus(record.remind_at_epoch_ms, shift_ms),
+            escalate_at_epoch_ms=_plus(record.escalate_at_epoch_ms, shift_ms),
+            updated_epoch_ms=now,
+        )
     )
+
+
+def _plus(ms: int | None, more_ms: int) -> int | None:
+    return None if ms is None else ms + more_ms
 
 
 def delivered(record: InteractionRecord, socket_id: str, now: int) -> InteractionRecord:

@@ -8,13 +8,14 @@ forget it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from attrs import frozen
 
 from tpfd.core import awaits, execution, itemised
 from tpfd.core.events import Claim, Event, ExecutionPolicy
 from tpfd.core.execution import Outcome, Refused, Transition
-from tpfd.core.kinds import EXECUTION, EXECUTION_KEY, UNIT
+from tpfd.core.kinds import EXECUTION, EXECUTION_KEY, INGESTED, KIND_OF, UNIT
 from tpfd.core.records import (
     ExecutionId,
     ExecutionKeyRecord,
@@ -22,12 +23,13 @@ from tpfd.core.records import (
     ExecutionStatus,
     Fact,
     FactType,
+    IngestedRecord,
     SearchRecord,
     TenantId,
     TerminalReason,
     UnitStatus,
 )
-from tpfd.core.transact import Decision, Key, Need, Read, Snapshot
+from tpfd.core.transact import MAX_TOUCHED, Decision, Key, Need, Read, Snapshot
 
 ENDED_UNITS = {UnitStatus.TIMED_OUT: TerminalReason.AWAIT_TIMEOUT, UnitStatus.FAILED: TerminalReason.AWAIT_FAILED}
 
@@ -48,18 +50,33 @@ class Submission:
     mismatch: bool = False
 
 
-def submit_reads(record: ExecutionRecord, key_id: str | None) -> tuple[Read, ...]:
+def execution_key_id(pipeline_id: str, key: str) -> str:
+    """Id of the row that maps an idempotency key to its execution."""
+    return f"{pipeline_id}/{key}"
+
+
+def submit_reads(
+    record: ExecutionRecord, key_id: str | None, ingested: IngestedRecord | None = None
+) -> tuple[Read, ...]:
     """What `submit` looks at."""
-    return () if key_id is None else (Read(EXECUTION_KEY.key(record.tenant_id, key_id)),)
+    keyed = () if key_id is None else (Read(EXECUTION_KEY.key(record.tenant_id, key_id)),)
+    return keyed if ingested is None else (*keyed, Read(INGESTED.key_of(ingested)))
 
 
-def submit(snapshot: Snapshot, record: ExecutionRecord, key_id: str | None) -> Decision[Submission]:
+def submit(
+    snapshot: Snapshot, record: ExecutionRecord, key_id: str | None, ingested: IngestedRecord | None = None
+) -> Decision[Submission]:
     """Stores a new execution, or finds the one that was submitted under the same key.
 
     Args:
         record: QUEUED, due, with its input digest.
         key_id: id of the key record; None: no key, always new.
+        ingested: the object it comes from, which runs once; None: it was submitted by somebody.
     """
+    if ingested is not None:
+        taken = snapshot.get(INGESTED.key_of(ingested))
+        if taken is not None:
+            return Decision(Submission(taken.execution_id, taken.created_epoch_ms, True))
     if key_id is not None:
         known = snapshot.get(EXECUTION_KEY.key(record.tenant_id, key_id))
         if known is not None:
@@ -76,6 +93,8 @@ def submit(snapshot: Snapshot, record: ExecutionRecord, key_id: str | None) -> D
                 created_epoch_ms=record.created_epoch_ms,
             )
         )
+    if ingested is not None:
+        puts.append(ingested)
     puts.extend(search_records(record))
     submitted = execution.fact(
         record, FactType.RUN_SUBMITTED, "submitted", record.created_epoch_ms, executionKey=record.execution_key
@@ -182,6 +201,7 @@ def claim_many(
         witnessed: per execution, whether an expired lease may be taken over (missing: it may).
     """
     needed: list[Read] = []
+    written: set[Key[Any]] = set()
     running: list[ExecutionRecord] = []
     ended: list[ExecutionRecord] = []
     puts: list[object] = []
@@ -205,8 +225,11 @@ def claim_many(
             needed.extend(read for read in done.reads if read not in needed)
             continue
         after = done.result.record
-        if after is None:
+        # Two children of one unit that both end here would write that unit twice: the second stays due.
+        touched = {KIND_OF[type(put)].key_of(put) for put in done.puts}
+        if after is None or touched & written or len(written | touched) > MAX_TOUCHED:
             continue
+        written |= touched
         (running if after.status is ExecutionStatus.RUNNING else ended).append(after)
         puts.extend(done.puts)
         facts.extend(done.facts)

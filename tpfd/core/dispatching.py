@@ -110,12 +110,12 @@ def stream_reads(claimed: ExecutionRecord, unit_id: UnitId) -> tuple[Read, ...]:
     return (Read(EXECUTION.key_of(claimed)), Read(UNIT.key(claimed.tenant_id, unit_id)))
 
 
-def item_reads(claimed: ExecutionRecord, unit: UnitRecord, requests: Sequence[Request]) -> tuple[Read, ...]:
+def item_reads(claimed: ExecutionRecord, unit_id: UnitId, requests: Sequence[Request]) -> tuple[Read, ...]:
     """What `open_items` looks at."""
     return (
-        *stream_reads(claimed, unit.unit_id),
+        *stream_reads(claimed, unit_id),
         *(
-            Read(INTERACTION.key(unit.tenant_id, ids.interaction_id(unit.unit_id, request.item_index)))
+            Read(INTERACTION.key(claimed.tenant_id, ids.interaction_id(unit_id, request.item_index)))
             for request in requests
         ),
     )
@@ -161,12 +161,14 @@ def open_items(
             items.append(OpenedItem(Opened.CHANGED, known))
         elif known.status is InteractionStatus.COMPLETED:
             items.append(OpenedItem(Opened.ANSWERED, known))
+        elif known.redrive_count < record.redrive_count:
+            out = known.status.open
+            delivery = None if out else next(places, None)
+            again = awaits.reopened_interaction(known, unit, record.redrive_count, delivery=delivery, now=now)
+            puts.append(again)
+            items.append(OpenedItem(Opened.ATTACHED if out else Opened.SENT, again))
         elif known.status.open:
             items.append(OpenedItem(Opened.ATTACHED, known))
-        elif known.redrive_count < unit.redrive_count:
-            again = awaits.reopened_interaction(known, unit, delivery=next(places, None), now=now)
-            puts.append(again)
-            items.append(OpenedItem(Opened.SENT, again))
         else:
             items.append(OpenedItem(Opened.ENDED, known))
     if any(item.opened is Opened.CHANGED for item in items):
@@ -207,11 +209,8 @@ def park_scalar(
     outcome = execution.apply(record, event, now, policy)
     if isinstance(outcome, Refused):
         return Decision(outcome)
-    if unit is None:
+    if unit is None or interaction is None:
         unit = awaits.new_unit(record, terms, itemised=False, now=now)
-    elif unit.redrive_count < record.redrive_count and unit.status is not UnitStatus.COMPLETED:
-        unit = awaits.reopened_unit(unit, record, now)
-    if interaction is None:
         interaction = awaits.new_interaction(
             record, unit, terms, request, causation_id=execution.transition_key(record), delivery=None, now=now
         )
@@ -220,8 +219,9 @@ def park_scalar(
     elif interaction.status is InteractionStatus.COMPLETED:
         assert interaction.response is not None
         return _go_on(outcome, unit, interaction.response, interaction.output_type, now, policy)
-    elif not interaction.status.open:
-        interaction = awaits.reopened_interaction(interaction, unit, delivery=None, now=now)
+    else:
+        unit = awaits.reopened_unit(unit, record, now)
+        interaction = awaits.reopened_interaction(interaction, unit, record.redrive_count, delivery=None, now=now)
     dispatched = execution.fact(
         record,
         FactType.INTERACTION_DISPATCHED,
@@ -243,11 +243,8 @@ def _go_on(
         step_index=unit.continue_index,
         input=Payload(type_name=output_type, json=response),
     )
-    released = execution.apply(suspended.record, event, now, policy)
+    released = execution.follow(suspended, event, now, policy)
     if isinstance(released, Refused):
         return Decision(released)
-    return Decision(
-        released,
-        puts=(released.record, awaits.moved_unit(unit, UnitStatus.COMPLETED, now)),
-        facts=(*suspended.facts, *released.facts),
-    )
+    done = awaits.moved_unit(unit, UnitStatus.COMPLETED, now)
+    return Decision(released, puts=(released.record, done), facts=released.facts)

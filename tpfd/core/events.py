@@ -213,9 +213,21 @@ class Cancel(Event):
 
 @frozen(kw_only=True)
 class DeadLetterSent(Event):
-    """Its dead letter is out."""
+    """Its dead letter is out.
+
+    Attributes:
+        redrive_count: that of the end it tells of; it may have been re-driven and have ended again meanwhile.
+    """
+
+    redrive_count: int
 
 
 @frozen(kw_only=True)
 class CleanedUp(Event):
-    """Nothing below it is open any more."""
+    """Nothing below it is open any more.
+
+    Attributes:
+        redrive_count: that of the end that was cleaned up after.
+    """
+
+    redrive_count: int

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from tpfd.core import attempt, outside
 from tpfd.core.events import (
@@ -46,7 +46,7 @@ from tpfd.core.events import (
 from tpfd.core.moves import Outcome, Refused, Transition, fact, transition_key
 from tpfd.core.records import ExecutionRecord, ExecutionStatus
 
-__all__ = ["TABLE", "Outcome", "Refused", "Rule", "Transition", "apply", "fact", "transition_key"]
+__all__ = ["TABLE", "Outcome", "Refused", "Rule", "Transition", "apply", "fact", "follow", "transition_key"]
 
 S = ExecutionStatus
 Handler = Callable[[ExecutionRecord, Any, int, ExecutionPolicy], Outcome]
@@ -66,6 +66,14 @@ def apply(record: ExecutionRecord, event: Event, now_epoch_ms: int, policy: Exec
     if rule is None:
         return Refused("not_legal", f"{type(event).__name__} is not possible while the execution is {record.status}")
     return rule.handler(record, event, now_epoch_ms, policy)
+
+
+def follow(first: Transition, event: Event, now_epoch_ms: int, policy: ExecutionPolicy) -> Outcome:
+    """A second transition in the same write as the first: both happened, the version rises once."""
+    second = apply(first.record, event, now_epoch_ms, policy)
+    if isinstance(second, Refused):
+        return second
+    return Transition(evolve(second.record, version=first.record.version), (*first.facts, *second.facts))
 
 
 def _rows() -> dict[tuple[ExecutionStatus, type[Event]], Rule]:

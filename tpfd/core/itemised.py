@@ -17,7 +17,7 @@ from attrs import evolve
 
 from tpfd.core import awaits, execution, ids
 from tpfd.core.events import ExecutionPolicy, Release, Suspend, UnitEnded
-from tpfd.core.execution import Outcome, Refused
+from tpfd.core.execution import Outcome, Refused, Transition
 from tpfd.core.kinds import BLOCK, BLOCK_SIZE, EXECUTION, INTERACTION, UNIT, block_id
 from tpfd.core.records import (
     BlockRecord,
@@ -68,20 +68,19 @@ def park(
     outcome = execution.apply(record, event, now, policy)
     if isinstance(outcome, Refused):
         return Decision(outcome)
-    if unit.redrive_count < record.redrive_count:
-        unit = awaits.reopened_unit(unit, record, now)
-    if unit.status is not UnitStatus.WAITING_EXTERNAL:
+    if unit.status is not UnitStatus.WAITING_EXTERNAL and unit.redrive_count == record.redrive_count:
         reason = TerminalReason.AWAIT_TIMEOUT if unit.status is UnitStatus.TIMED_OUT else TerminalReason.AWAIT_FAILED
         ended = UnitEnded(unit_id=unit.unit_id, reason=reason, code=reason, message=f"its await is {unit.status}")
-        failed = execution.apply(outcome.record, ended, now, policy)
+        failed = execution.follow(outcome, ended, now, policy)
         if isinstance(failed, Refused):
             return Decision(failed)
-        return Decision(failed, puts=(failed.record,), facts=(*outcome.facts, *failed.facts))
+        return Decision(failed, puts=(failed.record,), facts=failed.facts)
     parked = awaits.moved_unit(
         unit,
-        unit.status,
+        UnitStatus.WAITING_EXTERNAL,
         now,
         next_check=now,
+        redrive_count=record.redrive_count,
         dispatch_complete=True,
         expected_item_count=expected_item_count,
         scanned_index=-1,
@@ -170,7 +169,9 @@ def continue_items(snapshot: Snapshot, unit_key: Key[UnitRecord], seen: UnitReco
         Whether more pages are left.
     """
     unit = snapshot.get(unit_key)
-    if unit is None or unit.scanned_index != seen.scanned_index:
+    if unit is None:
+        return Decision(result=False)
+    if _next_items(unit) != _next_items(seen):
         return Decision(result=True)
     parent = snapshot.get(EXECUTION.key(unit.tenant_id, unit.execution_id))
     if parent is None or not is_parked_on(parent, unit):
@@ -185,13 +186,15 @@ def continue_items(snapshot: Snapshot, unit_key: Key[UnitRecord], seen: UnitReco
         if interaction is None:
             continue
         if interaction.status is not InteractionStatus.COMPLETED:
-            if not interaction.status.open and interaction.redrive_count < unit.redrive_count:
-                puts.append(awaits.reopened_interaction(interaction, unit, delivery=None, now=now))
+            if interaction.redrive_count < parent.redrive_count:
+                again = awaits.reopened_interaction(interaction, unit, parent.redrive_count, delivery=None, now=now)
+                puts.append(again)
             continue
         if child is None:
             child = child_of(parent, unit, interaction, now)
         elif child.status in (ExecutionStatus.FAILED, ExecutionStatus.DLQ, ExecutionStatus.CANCELLED):
-            # Only a re-drive of the parent comes here with a failed child: it is taken up again under the same id.
+            # A child that fails while its parent is parked fails it. So it failed before the parent was re-driven: it
+            # is taken up again under the same id.
             child = evolve(
                 child_of(parent, unit, interaction, now),
                 version=child.version + 1,
@@ -236,19 +239,24 @@ def after_child(snapshot: Snapshot, child: ExecutionRecord, now: int, policy: Ex
     parent_key = EXECUTION.key(child.tenant_id, child.parent_execution_id)
     block_index = child.item_index // BLOCK_SIZE
     block_key = BLOCK.key(child.tenant_id, block_id(child.unit_id, block_index))
-    if not snapshot.has_read(unit_key):
-        # The unit is only written when a block becomes full; until then an old copy does no harm.
-        return Need((Read(unit_key), Read(parent_key), Read(block_key)))
+    missing = tuple(Read(key) for key in (unit_key, parent_key, block_key) if not snapshot.has_read(key))
+    if missing:
+        return Need(missing)
     unit, parent, block = snapshot.get(unit_key), snapshot.get(parent_key), snapshot.get(block_key)
-    if unit is None or parent is None or unit.status is not UnitStatus.WAITING_EXTERNAL:
+    if unit is None or parent is None:
         return Decision(result=False)
-    if child.status is not ExecutionStatus.SUCCEEDED:
-        return _fail_parent(unit, parent, child, now, policy)
-    return count_item(unit, block, block_index, now)
+    parked = is_parked_on(parent, unit)
+    if child.status is ExecutionStatus.SUCCEEDED:
+        # Whatever became of the parent meanwhile: it may be re-driven, and this child ends only once.
+        return _count(unit, block, block_index, now, parked=parked)
+    if not parked:
+        # The parent is over, or was re-driven: then the scan after its next parking takes the child up again.
+        return Decision(result=False)
+    return _fail_parent(unit, parent, child, now, policy)
 
 
-def count_item(unit: UnitRecord, block: BlockRecord | None, block_index: int, now: int) -> Decision[bool]:
-    """One more item of the block was continued (or rejected)."""
+def _count(unit: UnitRecord, block: BlockRecord | None, block_index: int, now: int, *, parked: bool) -> Decision[bool]:
+    """One more item of the block was continued."""
     counted = (
         BlockRecord(
             tenant_id=unit.tenant_id, unit_id=unit.unit_id, block_index=block_index, version=1, continued_count=1
@@ -259,16 +267,12 @@ def count_item(unit: UnitRecord, block: BlockRecord | None, block_index: int, no
     expected = unit.expected_item_count
     if expected is None or counted.continued_count < block_size(expected, block_index):
         return Decision(result=False, puts=(counted,))
+    full_block_count = unit.full_block_count + 1
+    due = parked and full_block_count >= block_count(expected)
     fuller = awaits.moved_unit(
-        unit,
-        unit.status,
-        now,
-        full_block_count=unit.full_block_count + 1,
-        next_check=unit.next_check_epoch_ms,
+        unit, unit.status, now, full_block_count=full_block_count, next_check=now if due else unit.next_check_epoch_ms
     )
-    if is_full(fuller):
-        fuller = evolve(fuller, next_check_epoch_ms=now)
-    return Decision(result=is_full(fuller), puts=(counted, fuller))
+    return Decision(result=due, puts=(counted, fuller))
 
 
 def _fail_parent(
@@ -282,9 +286,8 @@ def _fail_parent(
         message=message,
     )
     outcome = execution.apply(parent, event, now, policy)
+    assert isinstance(outcome, Transition), "the parent is parked on this unit"
     failed = awaits.moved_unit(unit, UnitStatus.FAILED, now)
-    if isinstance(outcome, Refused):
-        return Decision(result=False, puts=(failed,))
     return Decision(result=False, puts=(failed, outcome.record), facts=outcome.facts)
 
 

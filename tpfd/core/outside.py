@@ -47,6 +47,11 @@ def cancel(record: ExecutionRecord, event: Cancel, now: int, policy: ExecutionPo
 def redrive(record: ExecutionRecord, event: Redrive, now: int, policy: ExecutionPolicy) -> Outcome:
     if event.expected_version != record.version:
         return Refused("stale_version", f"it is at version {record.version}, not {event.expected_version}")
+    if record.parent_execution_id is not None and record.status.terminal:
+        return Refused("not_allowed", f"it continues an item of {record.parent_execution_id}; re-drive that one")
+    if record.ttl_epoch_s is not None and record.ttl_epoch_s * 1000 <= now:
+        # Part of what it was told may be gone already: it would ask again what was answered.
+        return Refused("not_allowed", "its time is over and it is being removed; submit it anew")
     if record.status is S.FAILED and not event.allow_failed:
         return Refused("not_allowed", "it FAILED for good; re-drive it with allowFailed if that was mended")
     if record.status is S.REMOTE_OUTCOME_UNKNOWN and not event.confirmed_stopped:
@@ -96,6 +101,8 @@ def _after_end(record: ExecutionRecord, now: int, **changes: Any) -> ExecutionRe
 def dead_letter_sent(record: ExecutionRecord, event: DeadLetterSent, now: int, policy: ExecutionPolicy) -> Outcome:
     if not record.dead_letter_due:
         return Refused("not_legal", "its dead letter was sent already")
+    if event.redrive_count != record.redrive_count:
+        return Refused("stale_version", "it was re-driven since and has another dead letter to send")
     after = _after_end(record, now, dead_letter_due=False)
     return Transition(
         after, (moves.fact(after, FactType.DEAD_LETTER_SENT, f"dead-letter-{record.redrive_count}", now),)
@@ -105,4 +112,6 @@ def dead_letter_sent(record: ExecutionRecord, event: DeadLetterSent, now: int, p
 def cleaned_up(record: ExecutionRecord, event: CleanedUp, now: int, policy: ExecutionPolicy) -> Outcome:
     if not record.cleanup_due:
         return Refused("not_legal", "it is cleaned up already")
+    if event.redrive_count != record.redrive_count:
+        return Refused("stale_version", "it was re-driven since and has to be cleaned up again")
     return Transition(_after_end(record, now, cleanup_due=False))

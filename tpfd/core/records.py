@@ -162,6 +162,7 @@ class ExecutionRecord:
     dead_letter_due: bool = False  # a dead letter has still to be sent
     cleanup_due: bool = False  # what hangs below has still to be released
     search: Mapping[str, str] = {}  # declared search keys of the input
+    source_key: str | None = None  # object it was ingested from; None: it was submitted
     trace_parent: str | None = None  # W3C trace context of the submit; None: none was sent
     parent_execution_id: ExecutionId | None = None  # child only
     unit_id: UnitId | None = None  # child only: the unit whose item it continues

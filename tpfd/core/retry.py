@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from attrs import frozen
 
+_MANY = 10**9
+"""Exponents beyond it change no wait; a larger integer could not become a float."""
+
 
 @frozen
 class Backoff:
@@ -30,17 +33,13 @@ class Backoff:
             floor_ms: shortest wait (a provider's Retry-After); the spread is added on top, so that everything that
                 failed in one outage does not come back in the same second.
         """
-        delay = float(self.cap_ms)
-        exponent = max(attempt - 1, 0)
-        # An exponent this high is past any cap; the power itself would overflow.
-        if exponent < 1024 and self.base_ms * _power(self.multiplier, exponent) < self.cap_ms:
-            delay = self.base_ms * _power(self.multiplier, exponent)
-        delay = max(delay, float(floor_ms))
+        delay = max(min(self.base_ms * self._growth(attempt), float(self.cap_ms)), float(floor_ms))
         return int(delay + delay * self.jitter * draw)
 
-
-def _power(base: float, exponent: int) -> float:
-    try:
-        return float(base**exponent)
-    except OverflowError:
-        return float("inf")
+    def _growth(self, attempt: int) -> float:
+        """Multiplier of the wait, never more than it takes to reach the cap."""
+        enough = self.cap_ms / max(self.base_ms, 1) + 1
+        try:
+            return float(min(float(self.multiplier) ** min(max(attempt - 1, 0), _MANY), enough))
+        except OverflowError:
+            return enough

@@ -83,5 +83,8 @@ class Store(Protocol):
     async def last_seq(self) -> int:
         """The highest sequence number so far; 0 when there is none. Raises StoreError."""
 
+    async def forget(self, tenant_id: TenantId, execution_id: ExecutionId) -> None:
+        """Removes the facts of one execution and of its children. Raises StoreError."""
+
     async def watch(self, ring: Callable[[], None]) -> NoReturn:
         """Calls `ring` soon after each commit made by another process (see `Capabilities.notices_others`)."""

@@ -1,0 +1,1 @@
+"""The waiting side: completions are admitted, live sessions hand them on."""

@@ -1,0 +1,196 @@
+"""Takes completions in: one road for every transport.
+
+Everything that can be slow or wrong happens before the transaction: finding the interaction, checking the token,
+decoding and validating. The transaction is a pure decision on three rows; what it admitted is durable before anybody
+hears of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attrs import define, frozen
+
+from tpfd.awaits.ports import Outlet
+from tpfd.awaits.sessions import Sessions
+from tpfd.core import admission, tokens
+from tpfd.core.admission import Completion, Ended, Verdict
+from tpfd.core.kinds import INTERACTION
+from tpfd.core.records import InteractionRecord, JsonText, TenantId
+from tpfd.core.tokens import SigningKey
+from tpfd.core.transact import Decision
+from tpfd.errors import Conflict, MalformedError, NotFound, PayloadError, Problem, TimedOut, TokenRejected, TpfdError
+from tpfd.pipeline.model import Correlation
+from tpfd.program import Program
+from tpfd.runtime import Runtime
+
+
+@frozen(kw_only=True)
+class Answer:
+    """A completion as it came from outside.
+
+    Attributes:
+        payload: parsed JSON data.
+        actor: who says so; None: not told.
+    """
+
+    tenant_id: TenantId
+    interaction_id: str | None = None
+    correlation_id: str | None = None
+    resume_token: str | None = None
+    key: str | None = None
+    payload: object = None
+    actor: str | None = None
+
+
+@define(eq=False, kw_only=True)
+class Admission:
+    """Admits completions and deadlines for this process.
+
+    Attributes:
+        keys: secrets of resume tokens; the first signs, all verify.
+    """
+
+    runtime: Runtime
+    sessions: Sessions
+    outlet: Outlet
+    keys: Sequence[SigningKey] = ()
+
+    async def complete(self, answer: Answer) -> tuple[InteractionRecord, bool]:
+        """Admits an answer.
+
+        Returns:
+            The interaction, and whether the same answer had been admitted before.
+
+        Raises:
+            MalformedError: it names no interaction.
+            NotFound: no such interaction for this tenant.
+            TokenRejected: the token is not for it.
+            PayloadError: the payload does not fit, with every path.
+            TimedOut: the deadline was first.
+            Conflict: another answer was admitted, or the execution is over.
+            StoreError: nothing was stored; send it again.
+        """
+        claims = None if answer.resume_token is None else tokens.verify(answer.resume_token, self.keys)
+        name = answer.interaction_id or answer.correlation_id or (claims and claims.interaction_id)
+        if not name:
+            raise MalformedError("a completion names its interactionId, correlationId or resumeToken")
+        seen = await self._find(answer, name, signed=claims is not None)
+        program = self.runtime.program(seen.pipeline_id)
+        if claims is not None:
+            tokens.check_identity(claims, seen)
+        elif self._needs_token(program, seen):
+            raise TokenRejected("this step takes completions only with its resume token")
+        value = self._typed(program, seen, answer.payload)
+        response = program.encode(seen.output_type, value)
+        ended = await self.runtime.store.transact(
+            admission.reads(seen),
+            functools.partial(
+                admission.admit,
+                seen=seen,
+                completion=Completion(response=response, actor=answer.actor, key=answer.key),
+                now=self.runtime.now(),
+                policy=self.runtime.policy,
+            ),
+        )
+        self.tell(seen, ended, value)
+        return self._answered(ended, seen)
+
+    async def expire(self, seen: InteractionRecord) -> Ended:
+        """Does what is due by time for one interaction. Raises StoreError."""
+        ended = await self.runtime.store.transact(
+            admission.reads(seen),
+            functools.partial(admission.expire, seen=seen, now=self.runtime.now(), policy=self.runtime.policy),
+        )
+        self.tell(seen, ended, None)
+        return ended
+
+    def tell(self, seen: InteractionRecord, ended: Ended, value: Any) -> None:
+        """Passes on, as hints, what a transaction has made of an interaction."""
+        runtime = self.runtime
+        step = (seen.pipeline_id, seen.step_id)
+        if ended.verdict is Verdict.ADMITTED:
+            runtime.metrics.completions_admitted.add(*step)
+        else:
+            runtime.metrics.completions_dropped.add(ended.verdict)
+        if ended.interaction is not None and not ended.interaction.status.open:
+            if ended.verdict is Verdict.ADMITTED:
+                runtime.metrics.completion_latency_s.observe((runtime.now() - seen.created_epoch_ms) / 1000, *step)
+            self.sessions.tell(ended.interaction, value if ended.verdict is Verdict.ADMITTED else None)
+            self.outlet.settled(ended.interaction)
+        if ended.due:
+            runtime.bells.work.ring()
+            runtime.bells.ended.ring()
+            runtime.bells.sweep.ring()
+        if not seen.itemised:
+            runtime.bells.facts.ring()
+
+    async def _find(self, answer: Answer, name: str, *, signed: bool) -> InteractionRecord:
+        """The interaction by its id; a correlation id is the interaction's id, too."""
+        live = self.sessions.find(name)
+        if live is not None and live.tenant_id == answer.tenant_id:
+            return live
+        seen = await self.runtime.store.get(INTERACTION.key(answer.tenant_id, name))
+        if seen is not None:
+            return seen
+        if signed:
+            await self._keep_orphan(answer, name)
+        raise NotFound(f"there is no interaction {name!r}")
+
+    async def _keep_orphan(self, answer: Answer, name: str) -> None:
+        """A signed answer without an interaction is kept for an operator."""
+        body = JsonText(json.dumps(answer.payload, default=str, ensure_ascii=False, separators=(",", ":")))
+        record = admission.orphan(answer.tenant_id, name, body, answer.actor, self.runtime.now())
+        await self.runtime.store.transact((), lambda _: Decision(None, puts=(record,)))
+
+    def _needs_token(self, program: Program, seen: InteractionRecord) -> bool:
+        spec = program.step(seen.step_index).await_spec
+        return spec is not None and spec.correlation is Correlation.SIGNED_RESUME_TOKEN
+
+    def _typed(self, program: Program, seen: InteractionRecord, payload: object) -> Any:
+        """The canonical value of a payload: decoded as the transport's type and projected, if the step says so."""
+        spec = program.step(seen.step_index).await_spec
+        if spec is None or spec.completion_type is None:
+            return program.codec.decode(seen.output_type, payload)
+        completion = program.codec.decode(spec.completion_type, payload)
+        projector = program.functions[seen.step_id]
+        request = program.codec.decode_json(seen.input_type, seen.request)
+        value = projector.call(request, completion, _metadata(seen))
+        if program.type_name(value) not in program.pipeline.types.concrete(seen.output_type):
+            raise PayloadError([Problem("$", f"the projector of {seen.step_id} gave no {seen.output_type}")])
+        return value
+
+    def _answered(self, ended: Ended, seen: InteractionRecord) -> tuple[InteractionRecord, bool]:
+        interaction = ended.interaction
+        if ended.verdict is Verdict.NOT_FOUND or interaction is None:
+            raise NotFound(f"there is no interaction {seen.interaction_id!r}")
+        if ended.verdict in (Verdict.ADMITTED, Verdict.DUPLICATE):
+            return interaction, ended.verdict is Verdict.DUPLICATE
+        raise self._refusal(ended.verdict, interaction)
+
+    def _refusal(self, verdict: Verdict, interaction: InteractionRecord) -> TpfdError:
+        name = interaction.interaction_id
+        if verdict is Verdict.CONFLICTING:
+            return Conflict(
+                f"{name} was already completed with another payload, which stands; this one is kept for the record",
+                code="conflicting_completion",
+            )
+        if verdict is Verdict.TIMED_OUT:
+            return TimedOut(f"{name} timed out before this completion came; it is kept for the record")
+        return Conflict(
+            f"{name} is {interaction.status} and its execution is over; this completion is kept for the record",
+            code="late_completion",
+        )
+
+
+def _metadata(seen: InteractionRecord) -> Mapping[str, object]:
+    return {
+        "interactionId": seen.interaction_id,
+        "executionId": seen.execution_id,
+        "stepId": seen.step_id,
+        "itemIndex": seen.item_index,
+        **seen.transport_metadata,
+    }

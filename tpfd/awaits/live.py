@@ -1,0 +1,265 @@
+"""The live await session: a stage that asks the outside about each item and hands the answers on.
+
+Three tasks share a ``LiveSession``. *Ask* takes places, opens interactions page by page and sends them; *hand on* emits
+answers downstream and frees places; *look* reads what was answered through other processes. The window paces the
+source by completions, so memory does not depend on its length.
+
+Sessions decide nothing. An answer is durable before the session hears of it; if the process dies, the next attempt
+finds every answer in its row.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import trio
+from attrs import define
+
+from tpfd.awaits.ports import Outlet
+from tpfd.awaits.sessions import LiveSession, Sessions
+from tpfd.bell import wait_for
+from tpfd.codec.digests import digest
+from tpfd.core import dispatching, ids
+from tpfd.core.awaits import AwaitTerms, Request
+from tpfd.core.dispatching import DISPATCH_PAGE, Opened, OpenedItem
+from tpfd.core.execution import Refused
+from tpfd.core.kinds import INTERACTION
+from tpfd.core.records import (
+    ExecutionRecord,
+    InteractionRecord,
+    InteractionStatus,
+    JsonText,
+    UnitId,
+    UnitRecord,
+)
+from tpfd.core.session import Window
+from tpfd.errors import Conflict, NonRetryableError
+from tpfd.items import Item
+from tpfd.program import Program
+from tpfd.runtime import Runtime
+
+Send = trio.MemorySendChannel[Item]
+Receive = trio.MemoryReceiveChannel[Item]
+
+LOOK_PAUSE_S = 0.1
+"""Shortest pause between two looks, however often other processes commit."""
+
+
+@define(eq=False, kw_only=True)
+class LiveAwaits:
+    """Runs stream awaits for the attempts of this process."""
+
+    runtime: Runtime
+    sessions: Sessions
+    outlet: Outlet
+
+    async def run(self, record: ExecutionRecord, terms: AwaitTerms, receive: Receive, send: Send) -> int | None:
+        """One live session; see ``tpfd.engine.ports.LiveAwait``."""
+        program = self.runtime.program(record.pipeline_id)
+        unit = await self._open_unit(record, terms)
+        window = Window(program.concurrency(program.step(terms.step_index)))
+        session = LiveSession(unit.unit_id, window)
+        self.sessions.open(session)
+        try:
+            async with receive, send, trio.open_nursery() as nursery:
+                nursery.start_soon(self._ask, session, record, terms, program, receive)
+                nursery.start_soon(self._look, session)
+                demoted = await self._hand_on(session, program, send)
+                nursery.cancel_scope.cancel("the session is over")
+        finally:
+            self.sessions.close(session)
+        return demoted
+
+    async def ask_all(self, record: ExecutionRecord, terms: AwaitTerms, receive: Receive) -> int:
+        """Asks about every item; see ``tpfd.engine.ports.LiveAwait``."""
+        program = self.runtime.program(record.pipeline_id)
+        unit = await self._open_unit(record, terms)
+        count = 0
+        async with receive:
+            async for first in receive:
+                page = _page(receive, first, DISPATCH_PAGE)
+                requests = [self._request(program, terms, item) for item in page]
+                opened = await self._open_page(record, unit.unit_id, terms, requests, ())
+                for item in opened:
+                    _check(item)
+                count += len(page)
+                if terms.pulled:
+                    self.runtime.bells.queue.ring()
+        return count
+
+    async def _open_unit(self, record: ExecutionRecord, terms: AwaitTerms) -> UnitRecord:
+        runtime = self.runtime
+        unit = await runtime.store.transact(
+            dispatching.stream_reads(record, ids.unit_id(record.execution_id, terms.step_index)),
+            functools.partial(
+                dispatching.open_stream, claimed=record, terms=terms, now=runtime.now(), policy=runtime.policy
+            ),
+        )
+        if isinstance(unit, Refused):
+            raise Conflict(unit.message, code=unit.code)
+        return unit
+
+    async def _ask(
+        self, session: LiveSession, record: ExecutionRecord, terms: AwaitTerms, program: Program, receive: Receive
+    ) -> None:
+        window = session.window
+        async for first in _paced(session, receive):
+            page = _page(receive, first, min(DISPATCH_PAGE, window.free_count))
+            requests = [self._request(program, terms, item) for item in page]
+            for request in requests:
+                # Before the row exists: the answer may be back before this transaction's reply is.
+                window.ask(ids.interaction_id(session.unit_id, request.item_index))
+            places = self.outlet.reserve(record.tenant_id, record.pipeline_id, terms.step_id, len(requests))
+            try:
+                opened = await self._open_page(record, session.unit_id, terms, requests, places)
+            except BaseException:
+                self.outlet.release(places)
+                raise
+            self._sent(session, opened, places)
+        window.end_source()
+        session.told.ring()
+
+    def _sent(self, session: LiveSession, opened: Sequence[OpenedItem], places: Sequence[str]) -> None:
+        """Sends what is new, takes what is answered, counts the rest as out."""
+        unused = list(places)
+        queued = False
+        for item in opened:
+            _check(item)
+            interaction = item.record
+            session.records[interaction.interaction_id] = interaction
+            if item.opened is Opened.ANSWERED:
+                session.tell(interaction)
+            elif item.opened is Opened.SENT and interaction.delivery is not None:
+                unused.remove(interaction.delivery)
+                self.outlet.send(interaction)
+            else:
+                queued = True
+        self.outlet.release(unused)
+        step = (opened[0].record.pipeline_id, opened[0].record.step_id)
+        self.runtime.metrics.interactions_dispatched.add(*step, count=len(opened))
+        if queued:
+            self.runtime.bells.queue.ring()
+
+    async def _open_page(
+        self,
+        record: ExecutionRecord,
+        unit_id: UnitId,
+        terms: AwaitTerms,
+        requests: Sequence[Request],
+        places: Sequence[str],
+    ) -> tuple[OpenedItem, ...]:
+        runtime = self.runtime
+        opened = await runtime.store.transact(
+            dispatching.item_reads(record, unit_id, requests),
+            functools.partial(
+                dispatching.open_items,
+                claimed=record,
+                unit_id=unit_id,
+                terms=terms,
+                requests=requests,
+                deliveries=places,
+                now=runtime.now(),
+            ),
+        )
+        if opened.refused is None:
+            return opened.items
+        if opened.refused.code == "unit_ended":
+            raise NonRetryableError(opened.refused.message, code="await_failed")
+        raise Conflict(opened.refused.message, code=opened.refused.code)
+
+    def _request(self, program: Program, terms: AwaitTerms, item: Item) -> Request:
+        text: JsonText = program.encode(terms.input_type, item.value)
+        return Request(item.place, text, digest(text), program.business_key(terms.step_index, item.value))
+
+    async def _hand_on(self, session: LiveSession, program: Program, send: Send) -> int | None:
+        """Emits answers until all are handed on; the item count if the session is demoted instead."""
+        idle_s = self.runtime.settings.live_idle_ms / 1000
+        while True:
+            ticket = session.told.ticket()
+            while session.answered:
+                interaction, value = session.answered.popleft()
+                if value is None:
+                    value = program.codec.decode_json(interaction.output_type, interaction.response or "")
+                await send.send(Item(interaction.item_index, value))
+                session.window.hand_on(interaction.interaction_id)
+                session.records.pop(interaction.interaction_id, None)
+                session.freed.ring()
+            if session.ended is not None:
+                raise _ended(session.ended)
+            if session.window.finished:
+                return None
+            # Only a source that has ended can be parked; until then the stream itself is the reason to stay.
+            limit_s = idle_s if session.window.source_ended else float("inf")
+            if await wait_for(ticket, limit_s):
+                continue
+            await self._read(session, frozenset(session.window.asked))
+            if not session.answered and session.ended is None:
+                return session.window.expected_count
+
+    async def _look(self, session: LiveSession) -> None:
+        """Reads what came through other processes, or was missed."""
+        poll_s = self.runtime.settings.live_poll_ms / 1000
+        old: frozenset[Any] = frozenset()
+        while True:
+            ticket = self.runtime.bells.elsewhere.ticket()
+            rung = await wait_for(ticket, poll_s)
+            asked = session.window.asked
+            # Without a hint, only what was out at the last look already: the rest is being answered right now.
+            await self._read(session, asked if rung else asked & old)
+            old = asked
+            await trio.sleep(LOOK_PAUSE_S)
+
+    async def _read(self, session: LiveSession, interactions: frozenset[Any]) -> None:
+        if not interactions:
+            return
+        keys = [
+            INTERACTION.key(record.tenant_id, interaction)
+            for interaction in sorted(interactions)
+            if (record := session.records.get(interaction)) is not None
+        ]
+        for found in await self.runtime.store.get_many(keys):
+            if found is not None:
+                session.tell(found)
+
+
+async def _paced(session: LiveSession, receive: Receive) -> Any:
+    """The items of the source, each only when a place is free."""
+    while True:
+        ticket = session.freed.ticket()
+        if session.window.free_count <= 0:
+            await ticket.wait()
+            continue
+        try:
+            yield await receive.receive()
+        except trio.EndOfChannel:
+            return
+
+
+def _page(receive: Receive, first: Item, limit: int) -> list[Item]:
+    """The item and what else is there already."""
+    page = [first]
+    while len(page) < limit:
+        try:
+            page.append(receive.receive_nowait())
+        except (trio.WouldBlock, trio.EndOfChannel):
+            break
+    return page
+
+
+def _check(item: OpenedItem) -> None:
+    """Raises NonRetryableError for an item with which the execution cannot go on."""
+    if item.opened is Opened.CHANGED:
+        message = (
+            f"item {item.record.item_index} is not what it was when it was asked: the source changed under a retry"
+        )
+        raise NonRetryableError(message, code="source_changed")
+    if item.opened is Opened.ENDED:
+        raise _ended(item.record)
+
+
+def _ended(record: InteractionRecord) -> NonRetryableError:
+    timed_out = record.status is InteractionStatus.TIMED_OUT
+    message = record.error_message or f"interaction {record.interaction_id} ended {record.status}"
+    return NonRetryableError(message, code="await_timeout" if timed_out else "await_failed")

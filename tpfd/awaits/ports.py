@@ -1,0 +1,27 @@
+"""What the waiting side needs from a transport that hands requests to the outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from tpfd.core.records import InteractionRecord, TenantId
+
+
+class Outlet(Protocol):
+    """Sockets of this process that take requests."""
+
+    def reserve(self, tenant_id: TenantId, pipeline_id: str, step_id: str, count: int) -> list[str]:
+        """Takes up to `count` free places; the socket id of each."""
+
+    def release(self, socket_ids: Sequence[str]) -> None:
+        """Gives reserved places back unused."""
+
+    def send(self, record: InteractionRecord) -> None:
+        """Sends a committed interaction to the socket in its `delivery`, into the reserved place.
+
+        If the socket is gone meanwhile, its lease brings the request back.
+        """
+
+    def settled(self, record: InteractionRecord) -> None:
+        """An interaction is over; the socket that held it, if it is one of ours, has a free place again."""

@@ -1,0 +1,52 @@
+"""The only two places where any exception is caught.
+
+A crash of one execution must not end the daemon, and neither must one failed pass of a loop. Everything else that is
+not expected ends the daemon, loudly; systemd starts it again and the leases do the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from tpfd.core.failures import Failure, classify
+from tpfd.errors import OutsideError
+from tpfd.ops.repeating import Repeating
+
+T = TypeVar("T")
+
+
+async def one_execution(call: Callable[[], Awaitable[T]]) -> T | Failure:
+    """Runs user code, or a whole attempt: what it raises becomes a value. A cancel passes through."""
+    try:
+        return await call()
+    except Exception as error:  # noqa: BLE001 - boundary 1 of 2: one execution
+        return classify(error)
+
+
+async def one_pass(
+    name: str, repeating: Repeating, trouble: dict[str, str], call: Callable[[], Awaitable[T]]
+) -> T | None:
+    """Runs one pass of a loop; an outside failure is logged (not once a second) and the loop goes on.
+
+    Args:
+        trouble: what readiness shows: holds the failure under the loop's name until a pass works.
+
+    Returns:
+        What the pass returned; None after a failure.
+
+    Raises:
+        BaseException: whatever is not an outside failure: a broken invariant ends the daemon.
+    """
+    try:
+        done = await call()
+    except Exception as error:  # boundary 2 of 2: one pass of a sweep or poll
+        failure = classify(error)
+        if not isinstance(failure.error, OutsideError):
+            raise
+        trouble[name] = failure.message
+        repeating.failed(f"{name}_failed", code=failure.code, message=failure.message)
+        return None
+    trouble.pop(name, None)
+    repeating.worked(f"{name}_works_again")
+    return done

@@ -1,0 +1,96 @@
+"""Deliveries to provider sockets: taking requests out of a step's queue and putting them back.
+
+A delivery lasts as long as its socket, and a socket as long as its lease row. Whoever finds that row expired (or closes
+the socket) takes back what it held; the requests go out again with the same ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import evolve, frozen
+
+from tpfd.core import awaits
+from tpfd.core.kinds import EXECUTION, INTERACTION, SOCKET
+from tpfd.core.records import InteractionRecord, InteractionStatus, SocketRecord
+from tpfd.core.transact import Decision, Key, Read, Snapshot
+
+DELIVERY_PAGE = 20
+"""Interactions moved by one decision."""
+
+
+def deliver_reads(interactions: Sequence[InteractionRecord]) -> tuple[Read, ...]:
+    """What `deliver` looks at: the interactions and their executions."""
+    reads = [Read(INTERACTION.key_of(record)) for record in interactions]
+    reads.extend({Read(EXECUTION.key(record.tenant_id, record.execution_id)) for record in interactions})
+    return tuple(reads)
+
+
+def deliver(
+    snapshot: Snapshot, interactions: Sequence[InteractionRecord], socket_id: str, now: int
+) -> Decision[tuple[InteractionRecord, ...]]:
+    """Gives those that still wait to a socket; the others were quicker elsewhere."""
+    taken = []
+    for seen in interactions:
+        record = snapshot.get(INTERACTION.key_of(seen))
+        parent = snapshot.get(EXECUTION.key(seen.tenant_id, seen.execution_id))
+        if record is None or record.status is not InteractionStatus.WAITING or parent is None or parent.status.terminal:
+            continue
+        taken.append(awaits.delivered(record, socket_id, now))
+    return Decision(tuple(taken), puts=tuple(taken))
+
+
+def renew(snapshot: Snapshot, sockets: Sequence[SocketRecord], now: int, lease_ms: int) -> Decision[frozenset[str]]:
+    """Extends the leases of sockets.
+
+    Returns:
+        Ids of sockets whose row was gone: they were taken for dead and what they held may be elsewhere.
+    """
+    lost = set()
+    puts = []
+    for seen in sockets:
+        record = snapshot.get(SOCKET.key_of(seen))
+        if record is None:
+            lost.add(seen.socket_id)
+            record = seen
+        puts.append(evolve(record, version=record.version + 1, expires_epoch_ms=now + lease_ms))
+    return Decision(frozenset(lost), puts=tuple(puts))
+
+
+@frozen
+class TakenBack:
+    """What came of `take_back`.
+
+    Attributes:
+        count: interactions that wait again.
+        alive: the socket was renewed meanwhile; nothing was done.
+    """
+
+    count: int = 0
+    alive: bool = False
+
+
+def take_back(
+    snapshot: Snapshot,
+    socket: Key[SocketRecord],
+    held: Sequence[InteractionRecord],
+    now: int,
+    *,
+    closing: bool,
+) -> Decision[TakenBack]:
+    """Puts a page of what a socket held back into the queue; with an empty page, removes the socket's row.
+
+    Args:
+        closing: its own process closes it; else only an expired one is touched.
+    """
+    record = snapshot.get(socket)
+    if record is not None and not closing and record.expires_epoch_ms > now:
+        return Decision(TakenBack(alive=True))
+    if not held:
+        return Decision(TakenBack(), deletes=() if record is None else (socket,))
+    puts = []
+    for seen in held:
+        current = snapshot.get(INTERACTION.key_of(seen))
+        if current is not None and current.status.open and current.delivery == socket.record_id:
+            puts.append(awaits.taken_back(current, now))
+    return Decision(TakenBack(len(puts)), puts=tuple(puts))

@@ -1,0 +1,250 @@
+"""Puts the parts of the daemon together."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import trio
+from attrs import define
+
+from tpfd.awaits.admission import Admission
+from tpfd.awaits.live import LiveAwaits
+from tpfd.awaits.sessions import Sessions
+from tpfd.clock import SystemClock
+from tpfd.codec.schemas import input_schema
+from tpfd.config import reload
+from tpfd.config.load import Loaded
+from tpfd.config.model import Config
+from tpfd.config.secrets import read_secrets
+from tpfd.config.startup import PipelineNeeds
+from tpfd.core.records import ExecutionId, TenantId
+from tpfd.core.tokens import SigningKey
+from tpfd.daemon import providers
+from tpfd.daemon.programs import load_programs, needs
+from tpfd.daemon.sampler import Sampler
+from tpfd.engine.attempts import Attempts
+from tpfd.engine.claims import ClaimLoop
+from tpfd.engine.continuations import Continuations
+from tpfd.engine.leases import LeaseKeeper
+from tpfd.engine.rejecting import Rejecting
+from tpfd.engine.sweeper import Sweeper
+from tpfd.engine.tidying import Tidying
+from tpfd.errors import ConfigError, Problem
+from tpfd.http import auth
+from tpfd.http.server import serve
+from tpfd.http.settings import HttpSettings, TlsFiles
+from tpfd.metrics import Metrics
+from tpfd.objects.ingest import Ingest
+from tpfd.objects.protocol import AfterKind, ListedObject
+from tpfd.ops import logs
+from tpfd.ops.logs import get_logger
+from tpfd.program import Program
+from tpfd.runtime import Runtime
+from tpfd.service.coordinator import Coordinator
+from tpfd.service.listing import Listing
+from tpfd.service.submitting import KeyPolicy, Submitting
+from tpfd.stores.protocol import Store
+from tpfd.transports.envelopes import EnvelopeWriter
+from tpfd.transports.websocket import ProviderSockets, take_back
+
+log = get_logger("tpfd.daemon")
+
+
+@define(eq=False, kw_only=True)
+class Daemon:
+    """All parts of one daemon, wired.
+
+    Attributes:
+        reread: reads the configuration again, as at the start.
+    """
+
+    loaded: Loaded
+    runtime: Runtime
+    needs: PipelineNeeds
+    keeper: LeaseKeeper
+    attempts: Attempts
+    claims: ClaimLoop
+    sweeper: Sweeper
+    sockets: ProviderSockets
+    coordinator: Coordinator
+    ingests: list[Ingest]
+    sampler: Sampler
+    http: HttpSettings
+    reread: Callable[[], Loaded]
+
+    @property
+    def grace_ms(self) -> int:
+        """Time that work gets at a drain."""
+        return self.loaded.config.drain.grace_ms
+
+    async def serve_http(self, *, task_status: trio.TaskStatus[str]) -> NoReturn:
+        """The edge."""
+        schemas = {name: input_schema(program.pipeline) for name, program in self.runtime.programs.items()}
+        await serve(self.coordinator, self.http, self.runtime.metrics, input_schemas=schemas, task_status=task_status)
+
+    def reload(self) -> None:
+        """Takes what a running daemon can take of a changed configuration and says what it cannot."""
+        try:
+            new = self.reread()
+        except (ConfigError, OSError) as error:
+            log.error("reload_refused", message=str(error))
+            return
+        changed = reload.changes(self.loaded.config, new.config)
+        logs.set_level(new.config.telemetry.log.level)
+        log.info(
+            "reloaded",
+            taken=[key.path for key in changed.reloadable],
+            needs_restart=[key.path for key in changed.restart],
+        )
+
+
+def assemble(loaded: Loaded, reread: Callable[[], Loaded], store: Store, draining: trio.Event) -> Daemon:
+    """Wires a daemon.
+
+    Raises:
+        ConfigError: pipelines, secrets or targets cannot be used; every problem of the first kind that has any.
+    """
+    config = loaded.config
+    programs = load_programs(config, os.environ)
+    secrets = read_secrets(config, os.environ)
+    keys = tuple(SigningKey(one.kid, one.secret.reveal()) for one in secrets.resume)
+    clock = SystemClock()
+    runtime = Runtime(
+        node=providers.node_name(config),
+        store=store,
+        policy=providers.policy(config),
+        settings=providers.engine_settings(config),
+        clock=clock,
+        random=providers.random_source(),
+        programs=programs,
+        metrics=Metrics(),
+        threads=providers.step_threads(config),
+    )
+    sessions = Sessions()
+    sockets = ProviderSockets(runtime=runtime, envelopes=EnvelopeWriter(keys[0] if keys else None))
+    admission = Admission(runtime=runtime, sessions=sessions, outlet=sockets, keys=keys)
+    keeper = LeaseKeeper(runtime)
+    attempts = Attempts(
+        runtime=runtime,
+        keeper=keeper,
+        live=LiveAwaits(runtime=runtime, sessions=sessions, outlet=sockets),
+        publishers=providers.publishers(programs, clock),
+        rejects=Rejecting(
+            runtime=runtime,
+            sink=providers.item_rejects(config),
+            include_payload=config.item_rejects.include_payload,
+            fail_pipeline=config.item_rejects.publish_failure_policy == "FAIL_PIPELINE",
+        ),
+    )
+    sweeper = Sweeper(
+        runtime=runtime,
+        deadlines=admission,
+        continuations=Continuations(runtime=runtime),
+        tidying=Tidying(
+            runtime=runtime,
+            dead_letters=providers.dead_letters(config),
+            settled=sockets.settled,
+            forget=store.forget,
+        ),
+        take_back=functools.partial(take_back, runtime, closing=False),
+    )
+    submitting = Submitting(runtime=runtime, key_policy=KeyPolicy(config.execution.idempotency_policy))
+    coordinator = Coordinator(
+        runtime=runtime,
+        submitting=submitting,
+        listing=Listing(runtime),
+        admission=admission,
+        sockets=sockets,
+        draining=draining,
+    )
+    return Daemon(
+        loaded=loaded,
+        runtime=runtime,
+        needs=needs(programs),
+        keeper=keeper,
+        attempts=attempts,
+        claims=ClaimLoop(runtime, attempts.run),
+        sweeper=sweeper,
+        sockets=sockets,
+        coordinator=coordinator,
+        ingests=_ingests(config, runtime, submitting),
+        sampler=Sampler(runtime=runtime, keeper=keeper, tenant_id=TenantId(config.tenancy.default_tenant)),
+        http=_http(config),
+        reread=reread,
+    )
+
+
+def _ingests(config: Config, runtime: Runtime, submitting: Submitting) -> list[Ingest]:
+    tenant = TenantId(config.tenancy.default_tenant)
+    found = []
+    for program, name, source, reader, after in providers.sources(
+        runtime.programs, runtime.clock, config.execution.max_payload_bytes
+    ):
+        spec = program.pipeline.sources[name]
+        found.append(
+            Ingest(
+                name=f"{program.pipeline_id}/{name}",
+                tenant_id=tenant,
+                source=source,
+                read=reader,
+                submit=functools.partial(_submit_object, submitting, program, keep=after.kind is AfterKind.KEEP),
+                store=runtime.store,
+                after=after,
+                poll_interval_ms=spec.poll_interval_ms,
+                batch_size=spec.batch_size,
+                trouble=runtime.trouble,
+            )
+        )
+    return found
+
+
+async def _submit_object(
+    submitting: Submitting,
+    program: Program,
+    tenant_id: TenantId,
+    source: str,
+    listed: ListedObject,
+    data: object,
+    identity: str,
+    *,
+    keep: bool,
+) -> tuple[ExecutionId, bool]:
+    return await submitting.ingest(tenant_id, program, source, listed.key, data, identity, keep=keep)
+
+
+def _http(config: Config) -> HttpSettings:
+    http = config.http
+    tls = TlsFiles(Path(http.tls.cert), Path(http.tls.key)) if http.tls.cert else None
+    return HttpSettings(
+        host=http.bind.host,
+        port=http.bind.port,
+        max_body_bytes=http.max_body_bytes,
+        request_timeout_ms=http.request_timeout_ms,
+        header_timeout_ms=http.header_timeout_ms,
+        max_connections=http.max_connections,
+        tls=tls,
+        tokens=_tokens(config),
+        default_tenant=config.tenancy.default_tenant,
+        tenant_required=config.tenancy.required,
+    )
+
+
+def _tokens(config: Config) -> tuple[auth.Token, ...]:
+    found: list[auth.Token] = []
+    files = (
+        ("api-token-file", config.http.api_token_file, auth.API_ROLES),
+        ("admin-token-file", config.http.admin_token_file, auth.ADMIN_ROLES),
+    )
+    for key, file, roles in files:
+        if not file:
+            continue
+        try:
+            text = Path(file).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError([Problem(f"$.http.{key}", f"cannot read {file}: {error}")]) from error
+        found.extend(auth.parse_tokens(text, origin=file, usual_roles=roles))
+    return tuple(found)

@@ -1,0 +1,1 @@
+"""Where dead letters and rejected items go."""

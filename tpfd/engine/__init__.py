@@ -1,0 +1,1 @@
+"""Trio tasks that run executions: they ask ``tpfd.core`` what to do and do it."""

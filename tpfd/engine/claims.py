@@ -1,0 +1,131 @@
+"""The claim loop: takes due executions as long as there are free places.
+
+It asks the store's due index, so its queue is the store itself: nothing can be lost or forgotten between a hint and a
+claim, and a backlog of any size costs no memory. Hints only decide how soon it looks.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable
+from typing import NoReturn
+
+import trio
+from attrs import define, field
+
+from tpfd.bell import Bell, wait_for
+from tpfd.boundaries import one_pass
+from tpfd.core.commit import claim_many
+from tpfd.core.kinds import DUE_PARTITION, EXECUTION, EXECUTION_DUE
+from tpfd.core.lease import Witness
+from tpfd.core.records import ExecutionRecord, ExecutionStatus
+from tpfd.core.transact import Read
+from tpfd.ops.logs import get_logger
+from tpfd.ops.repeating import Repeating
+from tpfd.runtime import Runtime
+
+log = get_logger("tpfd.claim")
+
+CLAIM_PAGE = 12
+"""Executions claimed by one decision."""
+
+BACK_OFF_S = 30.0
+"""Longest wait between passes while the store is away or full."""
+
+Run = Callable[[ExecutionRecord, float], Awaitable[None]]
+"""Runs the attempt of a claimed execution; told Trio's time from before the claim was sent."""
+
+
+@define(eq=False)
+class ClaimLoop:
+    """Claims work for this process."""
+
+    runtime: Runtime
+    run_attempt: Run
+    _running_count: int = field(default=0, init=False)
+    _freed: Bell = field(factory=Bell, init=False)
+    _witness: Witness = field(factory=Witness, init=False)
+
+    @property
+    def free_count(self) -> int:
+        """Places for further attempts."""
+        return self.runtime.settings.max_in_flight - self._running_count
+
+    async def _attempt(self, record: ExecutionRecord, sent_at: float) -> None:
+        try:
+            await self.run_attempt(record, sent_at)
+        finally:
+            self._running_count -= 1
+            self._freed.ring()
+
+    async def idle(self) -> None:
+        """Waits until no attempt runs."""
+        while self._running_count:
+            await self._freed.ticket().wait()
+
+    async def run(self, work: trio.Nursery) -> NoReturn:
+        """Claims for ever.
+
+        Args:
+            work: runs the attempts; they outlive this loop.
+        """
+        repeating = Repeating(log)
+        failures = 0
+        while True:
+            if self.free_count <= 0:
+                await self._freed.ticket().wait()
+            ticket = self.runtime.bells.work.ticket()
+            wait_s = await one_pass("claim", repeating, self.runtime.trouble, functools.partial(self._pass, work))
+            if wait_s is None:
+                failures += 1
+                await trio.sleep(min(BACK_OFF_S, 0.25 * 2**failures))
+            else:
+                failures = 0
+                await wait_for(ticket, wait_s)
+
+    async def _pass(self, work: trio.Nursery) -> float:
+        """One look at what is due; how long to wait for a hint before the next one, in seconds."""
+        runtime = self.runtime
+        page = await runtime.store.query(EXECUTION_DUE, DUE_PARTITION, limit=self.free_count + 1)
+        now = runtime.now()
+        times = [record.next_check_epoch_ms or 0 for record in page.records]
+        due = [record for record, at in zip(page.records, times, strict=True) if at <= now][: self.free_count]
+        taken = 0
+        for first in range(0, len(due), CLAIM_PAGE):
+            taken += await self._claim(work, due[first : first + CLAIM_PAGE])
+        if taken:
+            return 0.0
+        # Others were quicker, or leases have still to be seen standing still: do not spin on them.
+        longest_s = 0.25 if due else runtime.settings.sweep_interval_ms / 1000
+        return min([longest_s, *((at - now) / 1000 for at in times if at > now)])
+
+    async def _claim(self, work: trio.Nursery, due: list[ExecutionRecord]) -> int:
+        runtime = self.runtime
+        now = runtime.now()
+        sent_at = trio.current_time()
+        witnessed = {}
+        if runtime.store.capabilities.shared_by_hosts:
+            for record in due:
+                if record.status is ExecutionStatus.RUNNING:
+                    witnessed[record.execution_id] = self._witness.unmoved(
+                        record.execution_id,
+                        record.fence,
+                        record.lease_expires_epoch_ms or 0,
+                        lease_ms=runtime.policy.lease_ms,
+                        at_ms=sent_at * 1000,
+                    )
+        keys = [EXECUTION.key_of(record) for record in due]
+        claimed = await runtime.store.transact(
+            [Read(key) for key in keys],
+            functools.partial(
+                claim_many, keys=keys, owner=runtime.node, witnessed=witnessed, now=now, policy=runtime.policy
+            ),
+        )
+        for record in claimed.records:
+            self._witness.forget(record.execution_id)
+            self._running_count += 1
+            work.start_soon(self._attempt, record, sent_at)
+        for record in claimed.ended:
+            runtime.announce(record)
+            log.warning("execution_ended_at_claim", execution_id=record.execution_id, code=record.error_code)
+        return len(claimed.records) + len(claimed.ended)

@@ -1,0 +1,86 @@
+"""Work on parked itemised units: children for what was answered, release when all are done."""
+
+from __future__ import annotations
+
+import functools
+
+from attrs import define
+
+from tpfd.core import itemised
+from tpfd.core.execution import Transition
+from tpfd.core.kinds import CHILD_BY_UNIT, EXECUTION, UNIT
+from tpfd.core.records import UnitRecord
+from tpfd.core.transact import Read
+from tpfd.engine.payloads import PAGE_COUNT
+from tpfd.ops.logs import get_logger
+from tpfd.runtime import Runtime
+
+log = get_logger("tpfd.continuations")
+
+
+@define(eq=False, kw_only=True)
+class Continuations:
+    """Moves parked units on."""
+
+    runtime: Runtime
+
+    async def work_on(self, unit: UnitRecord) -> None:
+        """Does all that is due for a unit: the scan behind `scanned_index`, then the release if the counts are full.
+
+        Raises:
+            StoreError: doing it again is harmless.
+        """
+        key = UNIT.key_of(unit)
+        while True:
+            more = await self.runtime.store.transact(
+                itemised.continue_reads(unit),
+                functools.partial(itemised.continue_items, unit_key=key, seen=unit, now=self.runtime.now()),
+            )
+            self.runtime.bells.work.ring()
+            current = await self.runtime.store.get(key)
+            if current is None or not more:
+                return
+            scanned_all = current.scanned_index + 1 >= (current.expected_item_count or 0)
+            if scanned_all and itemised.is_full(current):
+                await self._release(current)
+                return
+            unit = current
+
+    async def _release(self, unit: UnitRecord) -> None:
+        missing = await self._first_unfinished(unit)
+        if missing is not None:
+            # The counts said full, the rows say otherwise. The rows decide; the unit stays parked and visible.
+            log.error("unit_not_releasable", unit_id=unit.unit_id, item_index=missing)
+            return
+        runtime = self.runtime
+        program = runtime.program(unit.pipeline_id)
+        outcome = await runtime.store.transact(
+            (Read(UNIT.key_of(unit)), Read(EXECUTION.key(unit.tenant_id, unit.execution_id))),
+            functools.partial(
+                itemised.release,
+                unit_key=UNIT.key_of(unit),
+                output_type=program.type_at(unit.suffix_stop_index),
+                now=runtime.now(),
+                policy=runtime.policy,
+            ),
+        )
+        if isinstance(outcome, Transition):
+            runtime.metrics.resumes_released.add(unit.pipeline_id, unit.step_id)
+            runtime.announce(outcome.record)
+
+    async def _first_unfinished(self, unit: UnitRecord) -> int | None:
+        """The first item without a SUCCEEDED child, read in item order, page by page."""
+        expected = unit.expected_item_count or 0
+        cursor: str | None = None
+        seen = 0
+        while True:
+            page = await self.runtime.store.query(CHILD_BY_UNIT, unit.unit_id, limit=PAGE_COUNT, cursor=cursor)
+            for child in page.records:
+                if child.item_index != seen:
+                    return seen
+                seen += 1
+            if (unfinished := itemised.first_unfinished(page.records, seen - len(page.records))) is not None:
+                return unfinished
+            cursor = page.cursor
+            if cursor is None:
+                return None if seen == expected else seen

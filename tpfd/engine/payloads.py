@@ -1,0 +1,139 @@
+"""Payloads that are not in their record: large values in chunks, the outputs of a unit's children in pages.
+
+A large value is stored once, under an id made of its owner, slot and digest, and never changed: chunks first, the
+manifest last, so that a manifest that can be read always has all its chunks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+from tpfd.codec.strict_json import parse_json
+from tpfd.core.kinds import CHILD_BY_UNIT, CHUNK, MANIFEST
+from tpfd.core.records import ExecutionId, JsonText, Payload, PayloadChunk, PayloadManifest, TenantId
+from tpfd.core.transact import Decision
+from tpfd.errors import InternalError, StoreError, TooLarge
+from tpfd.items import Item
+from tpfd.program import Program
+from tpfd.runtime import Runtime
+
+INLINE_CHARS = 64 * 1024
+"""Longest value that stands in its record; a longer one would be rewritten with every renewal."""
+CHUNK_CHARS = 64 * 1024
+CHUNKS_PER_DECISION = 16
+PAGE_COUNT = 200
+"""Children read at a time."""
+
+
+async def stored(runtime: Runtime, tenant_id: TenantId, owner: ExecutionId, slot: str, payload: Payload) -> Payload:
+    """The payload as it goes into a record: as it is, or stored apart and referred to.
+
+    Raises:
+        TooLarge: it is over `max_payload_bytes`; nothing was stored.
+        StoreError: the store failed.
+    """
+    text = payload.json
+    if text is None or len(text) <= INLINE_CHARS:
+        return payload
+    data = text.encode()
+    limit = runtime.settings.max_payload_bytes
+    if len(data) > limit:
+        raise TooLarge(f"the {slot} has {len(data):,} bytes; execution.max-payload allows {limit:,}")
+    digest = hashlib.sha256(data).hexdigest()
+    stored_id = f"{owner}.{slot}.{digest}"
+    parts = [text[at : at + CHUNK_CHARS] for at in range(0, len(text), CHUNK_CHARS)]
+    chunks = [
+        PayloadChunk(tenant_id=tenant_id, chunk_id=chunk_id(stored_id, number), text=part)
+        for number, part in enumerate(parts)
+    ]
+    for first in range(0, len(chunks), CHUNKS_PER_DECISION):
+        await _put(runtime, chunks[first : first + CHUNKS_PER_DECISION])
+    manifest = PayloadManifest(
+        tenant_id=tenant_id,
+        stored_id=stored_id,
+        chunk_count=len(chunks),
+        size_bytes=len(data),
+        digest=digest,
+        created_epoch_ms=runtime.now(),
+    )
+    await _put(runtime, [manifest])
+    return Payload(type_name=payload.type_name, stored_id=stored_id, item_count=payload.item_count)
+
+
+def chunk_id(stored_id: str, number: int) -> str:
+    """Key of one part."""
+    return f"{stored_id}#{number:08d}"
+
+
+async def text_of(runtime: Runtime, tenant_id: TenantId, payload: Payload) -> JsonText:
+    """The JSON text of a payload that is inline or stored.
+
+    Raises:
+        StoreError: parts are missing or damaged.
+        InternalError: it is a reference to children's outputs, which have no text of their own.
+    """
+    if payload.json is not None:
+        return payload.json
+    if payload.stored_id is None:
+        raise InternalError("the outputs of children are read as a stream")
+    manifest = await runtime.store.get(MANIFEST.key(tenant_id, payload.stored_id))
+    if manifest is None:
+        raise StoreError(f"stored payload {payload.stored_id} has no manifest", retryable=False)
+    keys = [CHUNK.key(tenant_id, chunk_id(payload.stored_id, number)) for number in range(manifest.chunk_count)]
+    parts = await runtime.store.get_many(keys)
+    text = "".join(part.text for part in parts if part is not None)
+    data = text.encode()
+    if None in parts or len(data) != manifest.size_bytes or hashlib.sha256(data).hexdigest() != manifest.digest:
+        raise StoreError(f"stored payload {payload.stored_id} is damaged", retryable=False)
+    return JsonText(text)
+
+
+async def value_of(runtime: Runtime, program: Program, tenant_id: TenantId, payload: Payload) -> Any:
+    """The typed value of a payload of one value."""
+    return program.codec.decode_json(payload.type_name, await text_of(runtime, tenant_id, payload))
+
+
+async def items_of(
+    runtime: Runtime, program: Program, tenant_id: TenantId, payload: Payload
+) -> AsyncGenerator[Item, None]:
+    """The typed items of a MANY payload, in order; a unit's outputs are read page by page."""
+    decode = program.codec.decode
+    if payload.outputs_of is None:
+        values = parse_json(await text_of(runtime, tenant_id, payload))
+        if not isinstance(values, list):
+            raise InternalError("a MANY payload is not a list")
+        for index, value in enumerate(values):
+            yield Item(index, decode(payload.type_name, value))
+        return
+    cursor: str | None = None
+    while True:
+        page = await runtime.store.query(CHILD_BY_UNIT, payload.outputs_of, limit=PAGE_COUNT, cursor=cursor)
+        for child in page.records:
+            if child.result is None or child.item_index is None:
+                raise InternalError(f"child {child.execution_id} of a released unit has no output")
+            yield Item(child.item_index, await value_of(runtime, program, tenant_id, child.result))
+        if page.cursor is None:
+            return
+        cursor = page.cursor
+
+
+async def texts_of(runtime: Runtime, tenant_id: TenantId, payload: Payload) -> AsyncGenerator[JsonText, None]:
+    """The items of a unit's outputs as JSON texts, page by page."""
+    cursor: str | None = None
+    assert payload.outputs_of is not None
+    while True:
+        page = await runtime.store.query(CHILD_BY_UNIT, payload.outputs_of, limit=PAGE_COUNT, cursor=cursor)
+        for child in page.records:
+            if child.result is None:
+                raise InternalError(f"child {child.execution_id} of a released unit has no output")
+            yield await text_of(runtime, tenant_id, child.result)
+        if page.cursor is None:
+            return
+        cursor = page.cursor
+
+
+async def _put(runtime: Runtime, records: Sequence[PayloadChunk | PayloadManifest]) -> None:
+    written = Decision(None, puts=tuple(records))
+    await runtime.store.transact((), lambda _: written)

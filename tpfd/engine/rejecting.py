@@ -1,0 +1,88 @@
+"""Hands rejected items to the configured sink."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Protocol
+
+from attrs import define
+
+from tpfd.core import ids
+from tpfd.core.records import ExecutionRecord
+from tpfd.dispatch.protocol import ItemReject
+from tpfd.engine.calls import Rejection
+from tpfd.errors import DispatchError, TpfdError
+from tpfd.ops.logs import get_logger
+from tpfd.program import Program
+from tpfd.runtime import Runtime
+
+log = get_logger("tpfd.reject")
+
+
+class Sink(Protocol):
+    """A provider of ``tpfd.dispatch``."""
+
+    async def publish(self, rejects: tuple[ItemReject, ...]) -> None:
+        """Raises DispatchError."""
+
+
+@define(eq=False, kw_only=True)
+class Rejecting:
+    """A ``RejectSink`` over a provider.
+
+    Attributes:
+        include_payload: whether the item itself goes along; else only its fingerprint.
+        fail_pipeline: a sink that fails, fails the attempt; else that is logged and the pipeline goes on.
+    """
+
+    runtime: Runtime
+    sink: Sink
+    include_payload: bool
+    fail_pipeline: bool
+
+    async def reject(self, record: ExecutionRecord, rejections: Sequence[Rejection]) -> None:
+        """See ``tpfd.engine.ports.RejectSink``."""
+        program = self.runtime.program(record.pipeline_id)
+        rejects = tuple(self._reject(program, record, rejection) for rejection in rejections)
+        try:
+            await self.sink.publish(rejects)
+        except DispatchError as error:
+            if self.fail_pipeline:
+                raise
+            log.error("reject_sink_failed", execution_id=record.execution_id, lost=len(rejects), message=error.message)
+
+    def _reject(self, program: Program, record: ExecutionRecord, rejection: Rejection) -> ItemReject:
+        text = _text(program, rejection.sample)
+        step = rejection.step
+        return ItemReject(
+            tenant_id=record.tenant_id,
+            execution_id=record.execution_id,
+            correlation_id=record.execution_id,
+            idempotency_key=ids.idempotency_key(
+                record.tenant_id, record.execution_id, step.step_id, rejection.item_index or 0
+            ),
+            step_class=step.python or step.step_id,
+            step_name=step.name,
+            reject_scope=rejection.scope.upper(),
+            retries_observed=rejection.retries,
+            retry_limit=rejection.retry_limit,
+            final_attempt=True,
+            error_class=type(rejection.error).__name__,
+            error_message=str(rejection.error),
+            rejected_at_epoch_ms=self.runtime.now(),
+            item_fingerprint=hashlib.sha256(text.encode()).hexdigest(),
+            item_count=rejection.item_count,
+            payload=text if self.include_payload else None,
+        )
+
+
+def _text(program: Program, sample: object) -> str:
+    """The item as canonical JSON if it is a record of the pipeline, else as text: it may be a raw line."""
+    if program.pipeline.types.name_of(type(sample)) is None:
+        return str(sample)
+    try:
+        return program.encode(program.type_name(sample), sample)
+    except TpfdError:
+        # It was rejected because it does not fit: its text is all there is.
+        return str(sample)

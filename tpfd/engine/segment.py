@@ -1,0 +1,229 @@
+"""Runs one segment: the plan's stages as tasks, from the input to a plain outcome.
+
+Nothing durable happens here but what a stage does under the attempt's fence (asking the outside, preparing a
+publication); the outcome is a value, and ``attempts`` turns it into one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from typing import Any
+
+import trio
+from attrs import define, field, frozen
+
+from tpfd.core.records import FactType, JsonText, Publication
+from tpfd.engine import streams
+from tpfd.engine.calls import Caller, Rejected, Rejection
+from tpfd.engine.plan import Call, Expand, Live, ParkItems, ParkOne, Plan, Reduce, Stage, Transform
+from tpfd.engine.ports import LiveAwait, Publisher, RejectSink
+from tpfd.errors import InternalError, NonRetryableError
+from tpfd.items import Item
+from tpfd.pipeline.model import Step
+from tpfd.program import Program
+
+
+@frozen
+class Done:
+    """The segment's last value."""
+
+    value: Any
+
+
+@frozen
+class Collected:
+    """The segment's last values, encoded, where nothing is published."""
+
+    values: tuple[JsonText, ...]
+
+
+@frozen
+class Published:
+    """The output object is in place."""
+
+
+@frozen
+class AskOne:
+    """A scalar await: ask this and park."""
+
+    step: Step
+    value: Any
+
+
+@frozen
+class AskedItems:
+    """A stream await: everything was asked; park on so many items."""
+
+    step: Step
+    item_count: int
+
+
+Outcome = Done | Collected | Published | AskOne | AskedItems
+
+
+@define(eq=False, kw_only=True)
+class Segment:
+    """One run of one segment.
+
+    Attributes:
+        plan: what to run.
+        live: runs a live await; asks all items of a parked one.
+        publisher: None: the result is kept in the execution.
+        note: writes a fact about progress under the attempt's fence.
+        prepare: records a publication under the attempt's fence.
+        max_result_items: values that a MANY result may hold.
+    """
+
+    program: Program
+    plan: Plan
+    caller: Caller
+    live: LiveAwait
+    publisher: Publisher | None
+    rejects: RejectSink
+    note: Callable[[FactType, str], Awaitable[None]]
+    prepare: Callable[[Publication], Awaitable[None]]
+    max_result_items: int
+    _demoted_item_count: int | None = field(default=None, init=False)
+
+    async def run(self, value: Any, source: AsyncIterator[Item] | None) -> Outcome:
+        """Runs the stages.
+
+        Args:
+            value: the input, if it is one value.
+            source: the input, if it is a stream.
+        """
+        stages = list(self.plan.stages)
+        while stages:
+            if source is None and not isinstance(stages[0], Expand):
+                stage = stages.pop(0)
+                if isinstance(stage, ParkOne):
+                    return AskOne(stage.step, value)
+                if not isinstance(stage, Call):
+                    raise InternalError(f"{type(stage).__name__} needs a stream")
+                value = await self._call(stage, value)
+                continue
+            if source is None:
+                expand = stages.pop(0)
+                assert isinstance(expand, Expand)
+                source = streams.ExpandStage(self.caller, expand.step, self._flush).items(value)
+            end = next((n for n, stage in enumerate(stages) if isinstance(stage, (Reduce, ParkItems))), len(stages))
+            inner, last = stages[:end], stages[end] if end < len(stages) else None
+            stages = stages[end + 1 :]
+            result = await self._stream(source, inner, last)
+            if self._demoted_item_count is not None:
+                live = self.plan.live
+                assert live is not None
+                return AskedItems(live.step, self._demoted_item_count)
+            if not isinstance(last, Reduce):
+                return result  # type: ignore[no-any-return]
+            value, source = result, None
+        if source is not None:
+            return await self._stream(source, [], None)  # type: ignore[no-any-return]
+        return await self._last_value(value)
+
+    async def _call(self, stage: Call, value: Any) -> Any:
+        result = await self.caller.through(stage.steps, None, value)
+        if self.caller.rejections:
+            await self._flush(self.caller.take_rejections())
+        if isinstance(result, Rejected):
+            # Without a stream there is nothing to go on with.
+            raise result.rejection.error
+        return result
+
+    async def _last_value(self, value: Any) -> Outcome:
+        if self.publisher is None:
+            return Done(value)
+        async with self.publisher.open(self.caller.record) as session:
+            await session.write([self._row(value)])
+            await session.place(self.prepare)
+        return Published()
+
+    async def _stream(self, source: AsyncIterator[Item], inner: list[Stage], last: Stage | None) -> Any:
+        """Runs the stages of a stream as tasks; what comes out of its end is consumed here."""
+        async with trio.open_nursery() as nursery:
+            send, receive = trio.open_memory_channel[Item](self._capacity(inner[0] if inner else last))
+            nursery.start_soon(self._feed, source, send)
+            for number, stage in enumerate(inner):
+                follower = inner[number + 1] if number + 1 < len(inner) else last
+                next_send, next_receive = trio.open_memory_channel[Item](self._capacity(follower))
+                nursery.start_soon(self._run_stage, stage, receive, next_send)
+                receive = next_receive
+            result = await self._consume(last, receive)
+            # A consumer may be done before its stream is.
+            nursery.cancel_scope.cancel("the segment has its result")
+        return result
+
+    async def _feed(self, source: AsyncIterator[Item], send: streams.Send) -> None:
+        async with aclosing(source) as closing:  # type: ignore[type-var]
+            await streams.feed(closing, send)
+
+    async def _run_stage(self, stage: Stage, receive: streams.Receive, send: streams.Send) -> None:
+        match stage:
+            case Call(steps):
+                concurrency = self.program.concurrency(steps[0])
+                await streams.CallStage(self.caller, steps, concurrency, self._flush).run(receive, send)
+            case Expand(step):
+                await streams.ExpandStage(self.caller, step, self._flush).run(receive, send)
+            case Transform(step):
+                await streams.TransformStage(self.caller, step, self._flush).run(receive, send)
+            case Live(step):
+                terms = self.program.terms[step.index]
+                demoted = await self.live.run(self.caller.record, terms, receive, send)
+                self._demoted_item_count = demoted
+            case _:
+                raise InternalError(f"{type(stage).__name__} is no stage of a stream")
+
+    async def _consume(self, last: Stage | None, receive: streams.Receive) -> Any:
+        match last:
+            case Reduce(step):
+                return await streams.reduce(self.caller, step, receive, self._flush)
+            case ParkItems(step):
+                asked = await self.live.ask_all(self.caller.record, self.program.terms[step.index], receive)
+                return AskedItems(step, asked)
+        if self.publisher is not None:
+            return await self._publish(self.publisher, receive)
+        return await self._collect(receive)
+
+    async def _publish(self, publisher: Publisher, receive: streams.Receive) -> Outcome:
+        first = True
+        async with receive, publisher.open(self.caller.record) as session:
+            async for batch in streams.batches(receive):
+                await session.write([self._row(item.value) for item in batch])
+                if first:
+                    first = False
+                    await self.note(FactType.OUTPUT_STARTED, "output-started")
+            if self._demoted_item_count is None:
+                await session.place(self.prepare)
+        return Published()
+
+    async def _collect(self, receive: streams.Receive) -> Outcome:
+        values: list[JsonText] = []
+        type_name = self.program.type_at(self.plan.stop)
+        async with receive:
+            async for item in receive:
+                if len(values) >= self.max_result_items > 0:
+                    raise NonRetryableError(
+                        f"the result has more than {self.max_result_items} items; publish it with output.to, or raise "
+                        "await.aggregate-max-output-items",
+                        code="result_too_large",
+                    )
+                values.append(self.program.encode(type_name, item.value))
+        return Collected(tuple(values))
+
+    def _row(self, value: Any) -> Mapping[str, object]:
+        row: Mapping[str, object] = self.program.codec.unstructure(self.program.pipeline.output_type, value)
+        return row
+
+    def _capacity(self, stage: Stage | None) -> int:
+        """Items that may wait before a stage."""
+        match stage:
+            case Call(steps):
+                return self.program.capacity(steps[0])
+            case Expand(step) | Transform(step) | Reduce(step) | Live(step) | ParkItems(step):
+                return self.program.capacity(step)
+            case _:
+                return self.program.defaults.buffer_capacity
+
+    async def _flush(self, rejections: list[Rejection]) -> None:
+        await self.rejects.reject(self.caller.record, rejections)

@@ -1,0 +1,114 @@
+"""The sweeper: does what is due by time and nobody did.
+
+It reads due indexes only, so its cost follows what is due, never what is parked; and it decides nothing: every due row
+goes through the same transaction that anybody else would have used.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable
+from typing import NoReturn, Protocol, TypeVar
+
+import trio
+from attrs import define, field
+
+from tpfd.bell import wait_for
+from tpfd.boundaries import one_pass
+from tpfd.core.admission import Ended
+from tpfd.core.kinds import (
+    DUE_PARTITION,
+    EXECUTION_DUE,
+    INTERACTION_DUE,
+    SOCKET_DUE,
+    TIDY_PARTITION,
+    UNIT_DUE,
+)
+from tpfd.core.records import InteractionRecord, SocketRecord
+from tpfd.core.transact import Index
+from tpfd.engine.continuations import Continuations
+from tpfd.engine.tidying import Tidying
+from tpfd.ops.logs import get_logger
+from tpfd.ops.repeating import Repeating
+from tpfd.runtime import Runtime
+
+R = TypeVar("R")
+log = get_logger("tpfd.sweep")
+
+AT_ONCE = 16
+"""Due rows worked on side by side, so that the store commits them together."""
+
+BACK_OFF_S = 30.0
+
+
+class Deadlines(Protocol):
+    """Ends interactions by time."""
+
+    async def expire(self, seen: InteractionRecord) -> Ended:
+        """Does what is due for one interaction."""
+
+
+@define(eq=False, kw_only=True)
+class Sweeper:
+    """Sweeps for this process.
+
+    Attributes:
+        take_back: puts back what an expired socket held.
+    """
+
+    runtime: Runtime
+    deadlines: Deadlines
+    continuations: Continuations
+    tidying: Tidying
+    take_back: Callable[[SocketRecord], Awaitable[int]]
+    _repeating: Repeating = field(factory=lambda: Repeating(log), init=False)
+
+    async def run(self) -> NoReturn:
+        """Sweeps for ever: when something is due, when the bell rings, at the latest after the interval."""
+        failures = 0
+        while True:
+            ticket = self.runtime.bells.sweep.ticket()
+            wait_s = await one_pass("sweep", self._repeating, self.runtime.trouble, self.sweep)
+            if wait_s is None:
+                failures += 1
+                await trio.sleep(min(BACK_OFF_S, 0.25 * 2**failures))
+            else:
+                failures = 0
+                await wait_for(ticket, wait_s)
+
+    async def sweep(self) -> float:
+        """One sweep over everything; seconds until the next thing is due."""
+        interval_s = self.runtime.settings.sweep_interval_ms / 1000
+        waits = [
+            await self._due(SOCKET_DUE, DUE_PARTITION, self.take_back),
+            await self._due(INTERACTION_DUE, DUE_PARTITION, self.deadlines.expire),
+            await self._due(UNIT_DUE, DUE_PARTITION, self.continuations.work_on),
+            await self._due(EXECUTION_DUE, TIDY_PARTITION, self.tidying.work_on),
+        ]
+        return min(interval_s, *waits)
+
+    async def _due(self, index: Index[R], partition: str, work_on: Callable[[R], Awaitable[object]]) -> float:
+        """Works off what an index shows as due, page by page; seconds until the next row of it is due."""
+        limit = self.runtime.settings.sweep_limit
+        while True:
+            now = self.runtime.now()
+            page = await self.runtime.store.query(index, partition, limit=limit)
+            due = [record for record in page.records if _at(index, record) <= now]
+            for first in range(0, len(due), AT_ONCE):
+                async with trio.open_nursery() as nursery:
+                    for record in due[first : first + AT_ONCE]:
+                        nursery.start_soon(functools.partial(_only_await, work_on, record))
+            if len(due) < limit:
+                later = [_at(index, record) for record in page.records[len(due) : len(due) + 1]]
+                return max(0.02, (later[0] - now) / 1000) if later else float("inf")
+
+
+async def _only_await(call: Callable[[R], Awaitable[object]], record: R) -> None:
+    await call(record)
+
+
+def _at(index: Index[R], record: R) -> int:
+    entry = index.entry(record)
+    assert entry is not None
+    assert isinstance(entry.sort, int)
+    return entry.sort

@@ -1,0 +1,217 @@
+"""What is left to do about ended executions: the dead letter, the clean-up below, removal when their time is over."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+from attrs import define
+
+from tpfd.core import cleanup, ids
+from tpfd.core.commit import execution_key_id, search_records
+from tpfd.core.deadletter import DeadLetter, dead_letter
+from tpfd.core.events import CleanedUp, DeadLetterSent
+from tpfd.core.itemised import block_count
+from tpfd.core.kinds import (
+    BLOCK,
+    CHILD_BY_UNIT,
+    CHUNK,
+    EXECUTION,
+    EXECUTION_KEY,
+    INTERACTION,
+    INTERACTION_BY_UNIT,
+    LATE,
+    LATE_BY_EXECUTION,
+    MANIFEST,
+    SEARCH,
+    UNIT,
+    block_id,
+)
+from tpfd.core.records import ExecutionId, ExecutionRecord, InteractionRecord, Payload, TenantId, UnitId
+from tpfd.core.transact import Key, Read
+from tpfd.engine.payloads import chunk_id
+from tpfd.ops.logs import get_logger
+from tpfd.pipeline.model import StepKind
+from tpfd.runtime import Runtime
+
+log = get_logger("tpfd.tidying")
+
+
+class DeadLetters(Protocol):
+    """Where dead letters go (see ``tpfd.dispatch.protocol``)."""
+
+    async def publish(self, letter: DeadLetter) -> None:
+        """Raises DispatchError; it is tried again."""
+
+
+@define(eq=False, kw_only=True)
+class Tidying:
+    """Works on ended executions.
+
+    Attributes:
+        settled: told of interactions that were cancelled, so that their sockets get their places back.
+        forget: removes the journal of an execution.
+    """
+
+    runtime: Runtime
+    dead_letters: DeadLetters
+    settled: Callable[[InteractionRecord], None]
+    forget: Callable[[TenantId, ExecutionId], Awaitable[None]]
+
+    async def work_on(self, record: ExecutionRecord) -> None:
+        """Does all that is due for one execution.
+
+        Raises:
+            OutsideError: the store or the dead-letter provider failed; doing it again is harmless.
+        """
+        if record.dead_letter_due:
+            await self.dead_letters.publish(
+                dead_letter(record, self._step_id(record), record.lease_owner, self.runtime.now())
+            )
+            await self.runtime.commit(
+                record.tenant_id, record.execution_id, DeadLetterSent(redrive_count=record.redrive_count)
+            )
+        if record.cleanup_due:
+            await self._clean_up(record)
+            await self.runtime.commit(
+                record.tenant_id, record.execution_id, CleanedUp(redrive_count=record.redrive_count)
+            )
+        if cleanup.removable(record, self.runtime.now()):
+            await self._remove(record)
+
+    def _step_id(self, record: ExecutionRecord) -> str | None:
+        program = self.runtime.programs.get(record.pipeline_id)
+        if program is None or record.step_index >= program.end:
+            return None
+        return program.step(record.step_index).step_id
+
+    def _unit_ids(self, record: ExecutionRecord) -> list[UnitId]:
+        """Units that the execution may have: one per await step, under derived ids."""
+        program = self.runtime.programs.get(record.pipeline_id)
+        if program is None:
+            # Not loaded here any more: the one it names is all we know.
+            return [] if record.await_unit_id is None else [record.await_unit_id]
+        return [
+            ids.unit_id(record.execution_id, step.index)
+            for step in program.pipeline.steps
+            if step.kind is StepKind.AWAIT
+        ]
+
+    async def _clean_up(self, record: ExecutionRecord) -> None:
+        runtime = self.runtime
+        for unit_id in self._unit_ids(record):
+            key = UNIT.key(record.tenant_id, unit_id)
+            await runtime.store.transact(
+                (Read(EXECUTION.key_of(record)), Read(key)),
+                functools.partial(cleanup.release_unit, ended=record, unit_key=key, now=runtime.now()),
+            )
+            cursor: str | None = None
+            while True:
+                page = await runtime.store.query(
+                    INTERACTION_BY_UNIT, unit_id, limit=cleanup.CLEANUP_PAGE, cursor=cursor
+                )
+                await self._release(record, page.records, ())
+                if (cursor := page.cursor) is None:
+                    break
+            while True:
+                children = await runtime.store.query(CHILD_BY_UNIT, unit_id, limit=cleanup.CLEANUP_PAGE, cursor=cursor)
+                await self._release(record, (), children.records)
+                if (cursor := children.cursor) is None:
+                    break
+
+    async def _release(
+        self,
+        record: ExecutionRecord,
+        interactions: Sequence[InteractionRecord],
+        children: Sequence[ExecutionRecord],
+    ) -> None:
+        still_open = [interaction for interaction in interactions if interaction.status.open]
+        running = [child for child in children if not child.status.terminal]
+        if not still_open and not running:
+            return
+        cancelled = await self.runtime.store.transact(
+            cleanup.page_reads(record, still_open, running),
+            functools.partial(
+                cleanup.release_page,
+                ended=record,
+                interactions=still_open,
+                children=running,
+                now=self.runtime.now(),
+                policy=self.runtime.policy,
+            ),
+        )
+        for interaction in cancelled:
+            self.settled(interaction)
+
+    # ── removal ──
+
+    async def _remove(self, record: ExecutionRecord) -> None:
+        """Removes an execution and all that belongs to it; its own row last, so that it can be taken up again."""
+        root = EXECUTION.key_of(record)
+        if not await self._remove_below(root, record):
+            return
+        own: list[Key[Any]] = [SEARCH.key_of(row) for row in search_records(record)]
+        if record.execution_key is not None:
+            key_id = execution_key_id(record.pipeline_id, record.execution_key)
+            own.append(EXECUTION_KEY.key(record.tenant_id, key_id))
+        await self.forget(record.tenant_id, record.execution_id)
+        await self._delete(root, [*own, root])
+        log.debug("execution_removed", execution_id=record.execution_id, status=record.status)
+
+    async def _remove_below(self, root: Key[ExecutionRecord], record: ExecutionRecord) -> bool:
+        runtime = self.runtime
+        for unit_id in self._unit_ids(record):
+            unit = await runtime.store.get(UNIT.key(record.tenant_id, unit_id))
+            if unit is None:
+                continue
+            while True:
+                children = await runtime.store.query(CHILD_BY_UNIT, unit_id, limit=cleanup.CLEANUP_PAGE)
+                if not children.records:
+                    break
+                for child in children.records:
+                    await self._remove_below(root, child)
+                if not await self._delete(root, [EXECUTION.key_of(child) for child in children.records]):
+                    return False
+            while True:
+                page = await runtime.store.query(INTERACTION_BY_UNIT, unit_id, limit=cleanup.CLEANUP_PAGE)
+                if not page.records:
+                    break
+                if not await self._delete(root, [INTERACTION.key_of(row) for row in page.records]):
+                    return False
+            blocks = [
+                BLOCK.key(record.tenant_id, block_id(unit_id, number))
+                for number in range(block_count(unit.expected_item_count or 0))
+            ]
+            if not await self._delete(root, [*blocks, UNIT.key_of(unit)]):
+                return False
+        late = await runtime.store.query(LATE_BY_EXECUTION, f"{record.tenant_id}/{record.execution_id}", limit=1000)
+        payloads = [*await self._stored(record, record.input), *await self._stored(record, record.result)]
+        return await self._delete(root, [*(LATE.key_of(row) for row in late.records), *payloads])
+
+    async def _stored(self, record: ExecutionRecord, payload: Payload | None) -> list[Key[Any]]:
+        if payload is None or payload.stored_id is None:
+            return []
+        key = MANIFEST.key(record.tenant_id, payload.stored_id)
+        manifest = await self.runtime.store.get(key)
+        count = 0 if manifest is None else manifest.chunk_count
+        return [
+            key,
+            *(CHUNK.key(record.tenant_id, chunk_id(payload.stored_id, number)) for number in range(count)),
+        ]
+
+    async def _delete(self, root: Key[ExecutionRecord], keys: Sequence[Key[Any]]) -> bool:
+        """Removes rows page by page; False when the execution was taken up again."""
+        for first in range(0, len(keys), cleanup.CLEANUP_PAGE):
+            removed = await self.runtime.store.transact(
+                (Read(root),),
+                functools.partial(
+                    cleanup.remove_page,
+                    root=root,
+                    keys=keys[first : first + cleanup.CLEANUP_PAGE],
+                    now=self.runtime.now(),
+                ),
+            )
+            if not removed:
+                return False
+        return True

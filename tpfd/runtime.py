@@ -1,0 +1,139 @@
+"""What every part of the engine is given: one frozen bag, made by the daemon."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from random import Random
+
+import trio
+from attrs import define, field, frozen
+
+from tpfd.bell import Bell
+from tpfd.clock import Clock
+from tpfd.core.commit import Committed, commit
+from tpfd.core.events import Event, ExecutionPolicy
+from tpfd.core.kinds import EXECUTION
+from tpfd.core.records import ExecutionId, ExecutionRecord, TenantId
+from tpfd.core.transact import Read
+from tpfd.errors import NotFound
+from tpfd.metrics import Metrics
+from tpfd.program import Program
+from tpfd.stores.protocol import Store
+
+
+@frozen(kw_only=True)
+class EngineSettings:
+    """Settings that tasks need and transitions do not.
+
+    Attributes:
+        max_in_flight: attempts at a time.
+        sweep_interval_ms: time between sweeps when nothing wakes them.
+        sweep_limit: records per page of a sweep.
+        live_idle_ms: a live session whose source has ended is parked when no answer came for so long.
+        live_poll_ms: how often a live session looks for answers that came through another process.
+        max_result_items: items that a MANY result may hold.
+        max_payload_bytes: largest payload.
+        hand_back_ms: time that handing back may take at the end of a drain.
+    """
+
+    max_in_flight: int = 64
+    sweep_interval_ms: int = 30_000
+    sweep_limit: int = 100
+    live_idle_ms: int = 300_000
+    live_poll_ms: int = 500
+    max_result_items: int = 10_000
+    max_payload_bytes: int = 16 * 2**20
+    hand_back_ms: int = 3_000
+
+
+@define(eq=False, kw_only=True)
+class Bells:
+    """The hints of one process.
+
+    Attributes:
+        work: an execution may be claimable.
+        sweep: something else may be due: a unit, an interaction, an ended execution.
+        ended: an execution may have ended (for those who wait for results).
+        facts: the journal may have grown.
+        queue: a request may wait for a socket.
+        elsewhere: another process committed.
+    """
+
+    work: Bell = field(factory=Bell)
+    sweep: Bell = field(factory=Bell)
+    ended: Bell = field(factory=Bell)
+    facts: Bell = field(factory=Bell)
+    queue: Bell = field(factory=Bell)
+    elsewhere: Bell = field(factory=Bell)
+
+    def ring_all(self) -> None:
+        """Another process committed something; nobody knows what."""
+        for bell in (self.work, self.sweep, self.ended, self.facts, self.queue, self.elsewhere):
+            bell.ring()
+
+
+@frozen(kw_only=True)
+class Runtime:
+    """The surroundings of the engine in one process.
+
+    Attributes:
+        node: name of this process, for people.
+        threads: bounds the threads of step functions.
+        trouble: loops that fail right now, with the reason; what readiness shows.
+    """
+
+    node: str
+    store: Store
+    policy: ExecutionPolicy
+    settings: EngineSettings
+    clock: Clock
+    random: Random
+    programs: Mapping[str, Program]
+    metrics: Metrics
+    threads: trio.CapacityLimiter
+    bells: Bells = field(factory=Bells)
+    trouble: dict[str, str] = field(factory=dict)
+
+    def now(self) -> int:
+        """Wall-clock epoch milliseconds."""
+        return self.clock.now_ms()
+
+    def program(self, pipeline_id: str) -> Program:
+        """A loaded pipeline.
+
+        Raises:
+            NotFound: this process has not loaded it.
+        """
+        try:
+            return self.programs[pipeline_id]
+        except KeyError:
+            known = ", ".join(sorted(self.programs)) or "none"
+            raise NotFound(f"no pipeline {pipeline_id!r} is loaded here; loaded: {known}") from None
+
+    async def commit(self, tenant_id: TenantId, execution_id: ExecutionId, event: Event) -> Committed:
+        """Applies one event to one execution and rings for what it made due.
+
+        Raises:
+            StoreError: nothing was committed.
+        """
+        key = EXECUTION.key(tenant_id, execution_id)
+        done = await self.store.transact(
+            (Read(key),), functools.partial(commit, key=key, event=event, now=self.now(), policy=self.policy)
+        )
+        if (record := done.record) is not None:
+            self.announce(record)
+        if done.unit_due:
+            self.bells.sweep.ring()
+        return done
+
+    def announce(self, record: ExecutionRecord) -> None:
+        """Rings for an execution as it now stands."""
+        self.metrics.transitions.add(record.pipeline_id, record.status)
+        self.bells.facts.ring()
+        if record.status.terminal:
+            self.bells.ended.ring()
+            if record.dead_letter_due or record.cleanup_due:
+                self.bells.sweep.ring()
+        elif record.next_check_epoch_ms is not None:
+            self.bells.work.ring()

@@ -1,0 +1,1 @@
+"""What the daemon offers to its edge: submit, look, complete, re-drive."""

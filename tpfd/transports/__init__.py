@@ -1,0 +1,1 @@
+"""Roads on which await requests leave and answers come back."""

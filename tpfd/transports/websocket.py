@@ -1,0 +1,297 @@
+"""Provider sockets: requests are pushed to attached providers, as many as they have credit for.
+
+A socket has a number of places, its credit. A place is taken when an interaction is delivered to it, durably, before
+the request is sent; it is free again when that interaction is over. There are two ways to a place: a live session
+delivers a new item to a socket of its own process with the very write that creates it, and a *pump* per socket takes
+waiting interactions of its steps out of the store's queue, also those that another process created.
+
+A delivery ends with its socket. A socket closed in good order puts back what it held; the row of one that died expires
+and whoever sweeps it does the same.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import NoReturn
+
+import trio
+from attrs import define, field
+
+from tpfd.bell import Bell, wait_for
+from tpfd.boundaries import one_pass
+from tpfd.core import sockets
+from tpfd.core.kinds import INTERACTION, INTERACTION_HELD, SOCKET, queue_partition
+from tpfd.core.records import InteractionId, InteractionRecord, SocketRecord, TenantId
+from tpfd.core.sockets import DELIVERY_PAGE
+from tpfd.core.transact import Read
+from tpfd.errors import StoreError
+from tpfd.ops.logs import get_logger
+from tpfd.ops.repeating import Repeating
+from tpfd.runtime import Runtime
+from tpfd.transports.envelopes import EnvelopeWriter
+
+log = get_logger("tpfd.sockets")
+
+MAX_CREDIT = 10_000
+POLL_S = 1.0
+"""How often a pump looks into the queue without being told."""
+FRAME_COUNT = 256
+"""Requests that go out together."""
+CLOSE_S = 5.0
+"""Time to put back what a closing socket held; after that its lease does it."""
+
+
+@define(eq=False)
+class Socket:
+    """One attached provider.
+
+    Attributes:
+        credit: requests that may be unanswered.
+        held: interactions it was given, without an answer so far.
+        reserved_count: places promised to requests that are being written.
+    """
+
+    record: SocketRecord
+    step_ids: tuple[str, ...]
+    credit: int
+    held: set[InteractionId] = field(factory=set)
+    reserved_count: int = 0
+    outbox: deque[bytes] = field(factory=deque)
+    filled: Bell = field(factory=Bell)
+    freed: Bell = field(factory=Bell)
+
+    @property
+    def socket_id(self) -> str:
+        return self.record.socket_id
+
+    @property
+    def free_count(self) -> int:
+        return self.credit - len(self.held) - self.reserved_count
+
+    def add_credit(self, count: int) -> None:
+        """Raises the number of requests that may be unanswered, up to MAX_CREDIT."""
+        self.credit = min(self.credit + max(count, 0), MAX_CREDIT)
+        self.freed.ring()
+
+    async def next_requests(self) -> list[bytes]:
+        """Waits for requests; what is there, at most FRAME_COUNT."""
+        while not self.outbox:
+            await self.filled.ticket().wait()
+        return [self.outbox.popleft() for _ in range(min(len(self.outbox), FRAME_COUNT))]
+
+    def answered(self, interaction_id: str) -> None:
+        """The provider is done with it: its place is free."""
+        if InteractionId(interaction_id) in self.held:
+            self.held.discard(InteractionId(interaction_id))
+            self.freed.ring()
+
+    def push(self, record: InteractionRecord, envelope: bytes) -> None:
+        """Puts a delivered request into its reserved place. The outbox never exceeds the credit."""
+        self.reserved_count -= 1
+        self.held.add(record.interaction_id)
+        self.outbox.append(envelope)
+        self.filled.ring()
+
+
+@define(eq=False, kw_only=True)
+class ProviderSockets:
+    """All provider sockets of this process."""
+
+    runtime: Runtime
+    envelopes: EnvelopeWriter
+    _sockets: dict[str, Socket] = field(factory=dict, init=False)
+    _turn: int = field(default=0, init=False)
+
+    # ── places, for live sessions ──
+
+    def reserve(self, tenant_id: TenantId, pipeline_id: str, step_id: str, count: int) -> list[str]:
+        """Takes up to `count` free places, in turn over the sockets that serve the step."""
+        fitting = [socket for socket in self._sockets.values() if self._serves(socket, tenant_id, pipeline_id, step_id)]
+        places: list[str] = []
+        self._turn += 1
+        fitting = fitting[self._turn % len(fitting) :] + fitting[: self._turn % len(fitting)] if fitting else []
+        while len(places) < count and fitting:
+            fitting = [socket for socket in fitting if socket.free_count > 0]
+            for socket in fitting[: count - len(places)]:
+                socket.reserved_count += 1
+                places.append(socket.socket_id)
+        return places
+
+    def release(self, socket_ids: Sequence[str]) -> None:
+        """Gives reserved places back."""
+        for socket_id in socket_ids:
+            if (socket := self._sockets.get(socket_id)) is not None:
+                socket.reserved_count -= 1
+                socket.freed.ring()
+
+    def send(self, record: InteractionRecord) -> None:
+        """Sends a delivered interaction into its reserved place, if its socket still lives."""
+        socket = self._sockets.get(record.delivery or "")
+        if socket is not None:
+            socket.push(record, self._envelope(record))
+
+    def settled(self, record: InteractionRecord) -> None:
+        """An interaction is over, whoever answered it."""
+        for socket in self._sockets.values():
+            socket.answered(record.interaction_id)
+
+    def _serves(self, socket: Socket, tenant_id: TenantId, pipeline_id: str, step_id: str) -> bool:
+        record = socket.record
+        return record.tenant_id == tenant_id and record.pipeline_id == pipeline_id and step_id in socket.step_ids
+
+    def _envelope(self, record: InteractionRecord) -> bytes:
+        return self.envelopes.request(record, self.runtime.now(), {"type": "request"})
+
+    @property
+    def socket_count(self) -> int:
+        return len(self._sockets)
+
+    # ── one socket's life ──
+
+    @asynccontextmanager
+    async def attach(
+        self, tenant_id: TenantId, pipeline_id: str, step_ids: Sequence[str], credit: int
+    ) -> AsyncIterator[Socket]:
+        """A provider's place for as long as the block lasts.
+
+        Raises:
+            StoreError: its row could not be written.
+        """
+        runtime = self.runtime
+        record = SocketRecord(
+            tenant_id=tenant_id,
+            socket_id=f"ws-{runtime.random.getrandbits(96):024x}",
+            pipeline_id=pipeline_id,
+            node=runtime.node,
+            version=0,
+            expires_epoch_ms=0,
+        )
+        socket = Socket(record, tuple(step_ids), min(max(credit, 0), MAX_CREDIT))
+        await self._renew([socket])
+        self._sockets[record.socket_id] = socket
+        log.info(
+            "provider_attached", socket=record.socket_id, pipeline=pipeline_id, steps=list(step_ids), credit=credit
+        )
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._pump, socket)
+                yield socket
+                nursery.cancel_scope.cancel("the socket is closed")
+        finally:
+            del self._sockets[record.socket_id]
+            with trio.move_on_after(CLOSE_S, shield=True) as scope:
+                await self._close(socket)
+            if scope.cancelled_caught:
+                log.warning("socket_close_slow", socket=record.socket_id, held=len(socket.held))
+
+    async def _close(self, socket: Socket) -> None:
+        try:
+            count = await take_back(self.runtime, socket.record, closing=True)
+        except StoreError as error:
+            # Its lease runs out and the sweep does it.
+            log.warning("socket_close_failed", socket=socket.socket_id, message=error.message)
+            return
+        log.info("provider_detached", socket=socket.socket_id, put_back=count)
+
+    async def _pump(self, socket: Socket) -> NoReturn:
+        repeating = Repeating(log)
+        while True:
+            queue, freed = self.runtime.bells.queue.ticket(), socket.freed.ticket()
+            if socket.free_count <= 0:
+                await freed.wait()
+                continue
+            if not await one_pass("pump", repeating, self.runtime.trouble, functools.partial(self._take, socket)):
+                await wait_for(queue, POLL_S)
+
+    async def _take(self, socket: Socket) -> bool:
+        """Takes waiting requests into free places; True when there may be more."""
+        more = False
+        runtime, record = self.runtime, socket.record
+        for step_id in socket.step_ids:
+            limit = min(socket.free_count, DELIVERY_PAGE)
+            if limit <= 0:
+                return False
+            socket.reserved_count += limit
+            taken: tuple[InteractionRecord, ...] = ()
+            try:
+                partition = queue_partition(record.tenant_id, record.pipeline_id, step_id)
+                page = await runtime.store.query(INTERACTION_HELD, partition, limit=limit)
+                if page.records:
+                    taken = await runtime.store.transact(
+                        sockets.deliver_reads(page.records),
+                        functools.partial(
+                            sockets.deliver,
+                            interactions=page.records,
+                            socket_id=socket.socket_id,
+                            now=runtime.now(),
+                        ),
+                    )
+                    more = more or len(page.records) == limit
+            finally:
+                socket.reserved_count -= limit - len(taken)
+            for interaction in taken:
+                socket.push(interaction, self._envelope(interaction))
+        return more
+
+    # ── leases of all sockets ──
+
+    async def run(self) -> NoReturn:
+        """Renews the rows of all sockets and frees places of what was answered elsewhere, for ever."""
+        repeating = Repeating(log)
+        while True:
+            await trio.sleep(self.runtime.policy.lease_ms / 3000)
+            await one_pass("socket_renewal", repeating, self.runtime.trouble, self._renew_all)
+
+    async def _renew_all(self) -> None:
+        alive = list(self._sockets.values())
+        for first in range(0, len(alive), DELIVERY_PAGE):
+            await self._renew(alive[first : first + DELIVERY_PAGE])
+        for socket in alive:
+            await self._reconcile(socket)
+
+    async def _renew(self, alive: Sequence[Socket]) -> None:
+        runtime = self.runtime
+        records = [socket.record for socket in alive]
+        await runtime.store.transact(
+            [Read(SOCKET.key_of(record)) for record in records],
+            functools.partial(sockets.renew, sockets=records, now=runtime.now(), lease_ms=runtime.policy.lease_ms),
+        )
+
+    async def _reconcile(self, socket: Socket) -> None:
+        """Frees the places of interactions that are no longer this socket's: answered elsewhere, ended, taken back."""
+        held = sorted(socket.held)
+        found = await self.runtime.store.get_many([INTERACTION.key(socket.record.tenant_id, name) for name in held])
+        for name, record in zip(held, found, strict=True):
+            if record is None or record.delivery != socket.socket_id:
+                socket.answered(name)
+
+
+async def take_back(runtime: Runtime, socket: SocketRecord, *, closing: bool) -> int:
+    """Puts everything a socket held back into the queue and removes its row.
+
+    Args:
+        closing: its own process closes it; else only an expired one is touched.
+
+    Returns:
+        Number of interactions that wait again.
+
+    Raises:
+        StoreError: the store failed; doing it again is harmless.
+    """
+    count = 0
+    key = SOCKET.key_of(socket)
+    while True:
+        page = await runtime.store.query(INTERACTION_HELD, socket.socket_id, limit=DELIVERY_PAGE)
+        done = await runtime.store.transact(
+            [Read(key), *(Read(INTERACTION.key_of(record)) for record in page.records)],
+            functools.partial(sockets.take_back, socket=key, held=page.records, now=runtime.now(), closing=closing),
+        )
+        count += done.count
+        if done.alive or not page.records:
+            break
+    if count:
+        runtime.bells.queue.ring()
+    return count
