@@ -69,7 +69,7 @@ class LazyGroup(click.Group):
 @click.option("--token", envvar="TPFD_TOKEN", metavar="TOKEN", help="Bearer token (better: TPFD_TOKEN or a file).")
 @click.option("--token-file", type=click.Path(path_type=Path), metavar="FILE", help="File with the bearer token.")
 @click.option("--tenant", envvar="TPFD_TENANT", metavar="ID", help="Tenant; the daemon's default tenant if absent.")
-@click.option("--output", type=click.Choice(list(Output)), default=Output.TABLE, help="Form of stdout.")
+@click.option("--output", type=click.Choice(list(Output), case_sensitive=False), default=Output.TABLE, help="Form of stdout.")
 @click.version_option(__version__, prog_name="tpfd", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(
