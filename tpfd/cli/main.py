@@ -40,6 +40,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 """Command name -> where it is, and its line in ``tpfd --help`` (a test compares it with the command's own)."""
 
+FILE = click.Path(path_type=Path)
+FORM = click.Choice([form.value for form in Output])
+
 
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are called."""
@@ -64,12 +67,12 @@ class LazyGroup(click.Group):
 
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Configuration of `serve` and `check`.")
+@click.option("--config", envvar="TPFD_CONFIG", type=FILE, metavar="FILE", help="Configuration of `serve` and `check`.")
 @click.option("--url", envvar="TPFD_URL", default=DEFAULT_URL, show_default=True, metavar="URL", help="The daemon.")
-@click.option("--token", envvar="TPFD_TOKEN", metavar="TOKEN", help="Bearer token (better: TPFD_TOKEN or a file).")
-@click.option("--token-file", type=click.Path(path_type=Path), metavar="FILE", help="File with the bearer token.")
+@click.option("--token", envvar="TPFD_TOKEN", metavar="TOKEN", help="Bearer token; better in TPFD_TOKEN or a file.")
+@click.option("--token-file", envvar="TPFD_TOKEN_FILE", type=FILE, metavar="FILE", help="File with the bearer token.")
 @click.option("--tenant", envvar="TPFD_TENANT", metavar="ID", help="Tenant; the daemon's default tenant if absent.")
-@click.option("--output", type=click.Choice(list(Output), case_sensitive=False), default=Output.TABLE, help="Form of stdout.")
+@click.option("--output", envvar="TPFD_OUTPUT", type=FORM, default="table", show_default=True, help="Form of stdout.")
 @click.version_option(__version__, prog_name="tpfd", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(

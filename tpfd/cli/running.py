@@ -12,6 +12,7 @@ import trio
 
 from tpfd.cli.settings import Settings
 from tpfd.client import TpfdClient
+from tpfd.client.errors import first_of
 from tpfd.errors import TpfdError
 
 T = TypeVar("T")
@@ -61,7 +62,7 @@ async def _supervise(work: Callable[[], Awaitable[T]], waiting_for: str | None) 
             result = await work()
             done = True
         except* TpfdError as group:
-            failure = _first(group)  # kept out of the nursery, which would wrap it in a group again
+            failure = first_of(group)  # kept out of the nursery, which would wrap it in a group again
         nursery.cancel_scope.cancel(reason="the command is done")
     if failure is not None:
         raise failure
@@ -88,10 +89,3 @@ async def _bar_when_slow(waiting_for: str) -> None:
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         progress.add_task(waiting_for, total=None)
         await trio.sleep_forever()
-
-
-def _first(group: BaseExceptionGroup[TpfdError]) -> TpfdError:
-    error: TpfdError | BaseExceptionGroup[TpfdError] = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

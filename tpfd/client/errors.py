@@ -7,11 +7,13 @@ Three things are kept apart because an operator does something different about e
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from attrs import field, frozen
 
 from tpfd.errors import OutsideError, Problem, TpfdError
+
+E = TypeVar("E", bound=BaseException)
 
 
 @frozen
@@ -93,3 +95,11 @@ class Unreachable(OutsideError):
     """No usable answer: refused, timed out, cut off, or the address is not a tpfd daemon."""
 
     code = "unreachable"
+
+
+def first_of(group: BaseExceptionGroup[E]) -> E:
+    """The first error of a group, however deep it is nested."""
+    error: E | BaseExceptionGroup[E] = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -9,20 +9,9 @@ from typing import Any
 import orjson
 import trio
 from attrs import define
-from trio_websocket import ConnectionClosed, ConnectionRejected, HandshakeError, open_websocket_url
+from trio_websocket import ConnectionClosed, WebSocketConnection
 
-from tpfd.client.errors import Unreachable
-from tpfd.client.sockets import (
-    CLOSE_TIMEOUT_S,
-    CONNECT_TIMEOUT_S,
-    MAX_FRAME_BYTES,
-    backoff_s,
-    handshake_refused,
-    is_final,
-    socket_headers,
-    socket_url,
-    why_closed,
-)
+from tpfd.client.sockets import Address, NotConnected, backoff_s, converse, why_closed
 
 EVENTS_PATH = "/pipeline/events"
 
@@ -61,50 +50,49 @@ class Feed:
             take: gets the facts of one frame; True ends the feed.
 
         Raises:
-            Unreachable: the daemon was not there at the start. Later losses are bridged.
+            NotConnected: the daemon was not there at the start. Later losses are bridged.
             ServerRefused: the daemon will not give us the feed.
         """
         attempt = 0
-        heard = False
+        connected = False
+
+        async def talk(socket: WebSocketConnection) -> str | None:
+            nonlocal attempt, connected
+            attempt, connected = 0, True
+            return await self._pass_on(socket, take)
+
         while True:
-            after_before = self.after
-            lost = await self._connect(take)
+            try:
+                lost = await converse(self._address(), talk)
+            except NotConnected as error:
+                if not connected:
+                    raise
+                lost = error.message
             if lost is None:
                 return
-            heard = heard or self.after > after_before
-            attempt = 1 if self.after > after_before else attempt + 1
-            if not heard and attempt == 1:
-                raise Unreachable(f"cannot follow {self.url}: {lost}")
+            attempt += 1
             if attempt == 1:
                 self.say(f"{lost}; trying until it is back")
             await trio.sleep(backoff_s(attempt, self.dice.random()))
 
-    async def _connect(self, take: Callable[[list[Fact]], Awaitable[bool]]) -> str | None:
-        """One connection; why it was lost, or None when ``take`` has seen enough."""
+    def _address(self) -> Address:
         query = {"after": str(self.after)}
         if self.execution_id is not None:
             query["executionId"] = self.execution_id
         if self.pipeline is not None:
             query["pipeline"] = self.pipeline
-        try:
-            async with open_websocket_url(
-                socket_url(self.url, EVENTS_PATH, query),
-                extra_headers=socket_headers(self.tenant, self.token),
-                max_message_size=MAX_FRAME_BYTES,
-                connect_timeout=CONNECT_TIMEOUT_S,
-                disconnect_timeout=CLOSE_TIMEOUT_S,
-            ) as socket:
-                while True:
-                    frame = orjson.loads(await socket.get_message())
-                    facts = frame if isinstance(frame, list) else [frame]
-                    self.after = max(self.after, *(fact["seq"] for fact in facts))
-                    if await take(facts):
-                        return None
-        except ConnectionRejected as rejected:
-            if is_final(rejected):
-                raise handshake_refused(rejected) from rejected
-            return f"the handshake was answered with {rejected.status_code}"
-        except ConnectionClosed as closed:
-            return why_closed(closed)
-        except HandshakeError as error:
-            return str(error.__cause__ or error or type(error).__name__)
+        return Address(self.url, EVENTS_PATH, query, self.tenant, self.token)
+
+    async def _pass_on(
+        self, socket: WebSocketConnection, take: Callable[[list[Fact]], Awaitable[bool]]
+    ) -> str | None:
+        """Why the connection was lost, or None when ``take`` has seen enough."""
+        while True:
+            try:
+                frame = orjson.loads(await socket.get_message())
+            except ConnectionClosed as closed:
+                return why_closed(closed)
+            facts = frame if isinstance(frame, list) else [frame]
+            self.after = max(self.after, *(fact["seq"] for fact in facts))
+            if await take(facts):
+                return None

@@ -41,7 +41,9 @@ def demo() -> None:
 @click.option("--file", "source", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Payments file.")
 @click.option("--rows", type=click.IntRange(min=1), help=f"Make a file of so many rows.  [default: {USUAL_ROWS}]")
 @dir_option
-@click.option("--latency", type=duration_or_zero, default="20ms", metavar="DURATION", help="Provider's time to think.  [default: 20ms]")
+@click.option(
+    "--latency", type=duration_or_zero, default="20ms", show_default=True, metavar="DURATION", help="Provider's delay."
+)
 @click.option("--permits-per-second", type=click.FloatRange(0), default=0.0, help="Provider's pace; 0: no limit.")
 @click.option("--reject-probability", type=PROBABILITY, default=0.08, show_default=True, help="Share not approved.")
 @click.option("--window", type=click.IntRange(1, 10_000), default=250, show_default=True, help="Unanswered requests.")

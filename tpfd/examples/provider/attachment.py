@@ -10,21 +10,19 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import orjson
 import trio
 from attrs import define, field, frozen
 from trio_websocket import ConnectionClosed, WebSocketConnection
 
-from tpfd.client.errors import ProblemDetail, ServerRefused, Unreachable
+from tpfd.client.errors import ProblemDetail, ServerRefused, Unreachable, first_of
 from tpfd.client.sockets import why_closed
 from tpfd.errors import TpfdError
 from tpfd.examples.provider.decision import Manners, Mishap, Request, answer
 from tpfd.examples.provider.desk import Desk, Due
 from tpfd.examples.provider.log import RequestLog
-
-E = TypeVar("E", bound=BaseException)
 
 ANSWERS_PER_FRAME = 256
 LINGER_S = 0.001
@@ -134,11 +132,11 @@ class Attachment:
                 await self._answer()
                 nursery.cancel_scope.cancel(reason="everything in hand is answered")
         except* ConnectionClosed as group:
-            closed = _first(group)
+            closed = first_of(group)
         except* trio.TooSlowError:
             ended = f"no pong within {PING_TIMEOUT_S:.0f} s"
         except* TpfdError as group:
-            fatal = _first(group)
+            fatal = first_of(group)
         if fatal is not None:
             raise fatal
         if closed is not None:
@@ -247,11 +245,3 @@ def _is_passing(rejected: dict[str, Any]) -> bool:
 
 def _now_epoch_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _first(group: BaseExceptionGroup[E]) -> E:
-    """The first error of a group, however deep it is nested."""
-    error: E | BaseExceptionGroup[E] = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -58,7 +59,10 @@ async def open_log(path: Path) -> AsyncIterator[RequestLog]:
 
 def _open(path: Path) -> int:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-    size = os.fstat(descriptor).st_size
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        return descriptor  # a terminal or a pipe has no last line to look at
+    size = found.st_size
     tail = os.pread(descriptor, 64 * 1024, max(0, size - 64 * 1024))
     if tail and not tail.endswith(b"\n"):
         os.ftruncate(descriptor, size - len(tail) + tail.rfind(b"\n") + 1)

@@ -7,24 +7,14 @@ from collections.abc import Callable
 
 import trio
 from attrs import define, field
-from trio_websocket import ConnectionRejected, HandshakeError, WebSocketConnection, open_websocket_url
+from trio_websocket import WebSocketConnection
 
-from tpfd.client.sockets import (
-    CLOSE_TIMEOUT_S,
-    CONNECT_TIMEOUT_S,
-    MAX_FRAME_BYTES,
-    backoff_s,
-    handshake_refused,
-    is_final,
-    socket_headers,
-    socket_url,
-)
+from tpfd.client.sockets import Address, NotConnected, backoff_s, converse
 from tpfd.examples.provider.attachment import Attachment, Tally, Target
 from tpfd.examples.provider.decision import Manners
 from tpfd.examples.provider.log import RequestLog
 
 STREAM_PATH = "/pipeline/interactions/stream"
-RECEIVE_BYTES = 64 * 1024
 
 
 @define
@@ -72,23 +62,11 @@ class Provider:
 
     async def _attach(self) -> str:
         """One connection, from handshake to loss; returns why it ended."""
+        target = self.target
         try:
-            async with open_websocket_url(
-                socket_url(self.target.url, STREAM_PATH),
-                extra_headers=socket_headers(self.target.tenant, self.target.token),
-                message_queue_size=2,
-                max_message_size=MAX_FRAME_BYTES,
-                receive_buffer_size=RECEIVE_BYTES,
-                connect_timeout=CONNECT_TIMEOUT_S,
-                disconnect_timeout=CLOSE_TIMEOUT_S,
-            ) as socket:
-                return await self._attend(socket)
-        except ConnectionRejected as rejected:
-            if is_final(rejected):
-                raise handshake_refused(rejected) from rejected
-            return f"the handshake was answered with {rejected.status_code}"
-        except HandshakeError as error:
-            return str(error.__cause__ or error or type(error).__name__)
+            return await converse(Address(target.url, STREAM_PATH, {}, target.tenant, target.token), self._attend)
+        except NotConnected as error:
+            return error.message
 
     async def _attend(self, socket: WebSocketConnection) -> str:
         self.say(f"attached to {self.target.url}, step {self.target.step}")
