@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import Any
 
 import httpx
 import pytest
@@ -145,8 +146,8 @@ async def test_a_batch_must_be_an_array_of_1_to_1000(
     assert edge.service.calls == []
 
 
-def finish(service: Double, number: int = 1, **changes: object) -> None:
-    succeeded = {
+def finish(service: Double, number: int = 1, **changes: Any) -> None:
+    succeeded: dict[str, Any] = {
         "status": ExecutionStatus.SUCCEEDED,
         "result": Payload(type_name="Done", json=JsonText('{"total":9.70}')),
     }

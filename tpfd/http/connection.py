@@ -101,7 +101,7 @@ class Connection:
     async def refuse(self, refusal: RequestRefused) -> None:
         """Answers without having read anything, and is finished."""
         with contextlib.suppress(ClientGone):
-            await self._send(problem_response(refusal), head_only=False)
+            await self._send(problem_response(refusal), last=True)
 
     async def _exchange(self, first_byte_within_s: float) -> bool:
         """One request and its answer; whether another one may follow."""
@@ -111,7 +111,7 @@ class Connection:
                 return False
             request = self._request(head)
         except RequestRefused as refused:
-            return await self._send(problem_response(refused), head_only=False)
+            return await self._send(problem_response(refused), last=True)
         if _wants_websocket(request):
             return await self._upgrade(request)
         response = await self._app.respond(request)
@@ -184,12 +184,17 @@ class Connection:
     def _request(self, head: h11.Request) -> Request:
         if len(head.headers) > MAX_HEADERS:
             raise RequestRefused(431, "too_many_headers", f"a request has at most {MAX_HEADERS} headers")
+        if head.http_version not in {b"1.1", b"1.0"}:
+            raise RequestRefused(505, "http_version", "only HTTP/1.1 is spoken here")
         headers: dict[str, str] = {}
         for raw_name, raw_value in head.headers:
             name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
             headers[name] = value if name not in headers else f"{headers[name]}, {value}"
         path, _, query = head.target.decode("latin-1").partition("?")
         length = headers.get("content-length", "0")
+        if "transfer-encoding" in headers and "content-length" in headers:
+            # Whoever stands between might have taken the other one and see another request in the body.
+            raise RequestRefused(400, "two_lengths", "Content-Length and Transfer-Encoding exclude each other")
         return Request(
             method=head.method.decode("latin-1"),
             path=path,
@@ -211,8 +216,14 @@ class Connection:
 
     # --- answering --------------------------------------------------------------------------------------------------
 
-    async def _send(self, response: Response, *, head_only: bool) -> bool:
-        """Sends an answer; whether another request may follow on this connection."""
+    async def _send(self, response: Response, *, head_only: bool = False, last: bool = False) -> bool:
+        """Sends an answer; whether another request may follow on this connection.
+
+        Args:
+            response: the answer.
+            head_only: the request was a HEAD.
+            last: what the client sends cannot be trusted to begin another request.
+        """
         self._skip_what_is_here()
         whole = self._http.their_state not in {h11.IDLE, h11.SEND_BODY, h11.ERROR}
         headers = [
@@ -221,7 +232,7 @@ class Connection:
             ("date", formatdate(time(), usegmt=True)),
             *response.headers,
         ]
-        if not whole or self._drain.begun:
+        if last or not whole or self._drain.begun:
             headers.append(("connection", "close"))
         reason = HTTPStatus(response.status).phrase
         parts = [self._http.send(h11.Response(status_code=response.status, headers=headers, reason=reason)) or b""]
@@ -268,14 +279,14 @@ class Connection:
         try:
             key = await self._websocket_key(request)
         except TpfdError as refused:
-            return await self._send(problem_response(refused), head_only=False)
+            return await self._send(problem_response(refused))
         if self._sockets[self._peer] >= self._settings.max_sockets_per_client:
             message = f"{self._peer} has {self._settings.max_sockets_per_client} WebSockets open already"
             refusal = RequestRefused(429, "too_many_sockets", message, headers=(("retry-after", "10"),))
-            return await self._send(problem_response(refusal), head_only=False)
+            return await self._send(problem_response(refusal))
         session = self._app.open_socket(request)
         if isinstance(session, Response):
-            return await self._send(session, head_only=False)
+            return await self._send(session)
         headers = [
             ("upgrade", "websocket"),
             ("connection", "Upgrade"),

@@ -14,7 +14,7 @@ from tpfd.core.records import SequencedFact
 from tpfd.errors import TpfdError
 from tpfd.http.envelopes import fact_view
 from tpfd.http.routing import Call
-from tpfd.http.websocket import WebSocket
+from tpfd.http.websocket import FrameRefused, WebSocket
 
 PAGE_COUNT = 256
 FILTERED_PAUSE_S = 0.1
@@ -23,33 +23,47 @@ FILTERED_PAUSE_S = 0.1
 
 async def event_stream(call: Call, socket: WebSocket) -> None:
     """Sends facts until either side ends it."""
-    feed = _Feed(call, call.query.sequence("after"))
-    failed: TpfdError | None = None
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_listen, socket, nursery.cancel_scope)
-        try:
-            while True:
-                await socket.send(_message(await feed.next_facts()))
-        except trio.BrokenResourceError:
-            pass  # the client is gone or does not read
-        except TpfdError as error:
-            failed = error
-        nursery.cancel_scope.cancel("the feed has ended")
-    if failed is not None:
-        raise failed
+    await _Feed(call, socket).run()
 
 
 class _Feed:
     """Reads the journal on from where it stopped."""
 
-    def __init__(self, call: Call, after: int) -> None:
+    def __init__(self, call: Call, socket: WebSocket) -> None:
         self._service = call.service
+        self._socket = socket
         self._tenant = call.tenant
         self._execution_id = call.query.text("executionId")
         self._pipeline = call.query.text("pipeline")
-        self._after = after
+        self._after = call.query.sequence("after")
+        self._failure: TpfdError | None = None
 
-    async def next_facts(self) -> list[SequencedFact]:
+    async def run(self) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._listen, nursery.cancel_scope)
+            try:
+                while True:
+                    await self._socket.send(_message(await self._next_facts()))
+            except trio.BrokenResourceError:
+                pass  # the client is gone or does not read
+            except TpfdError as error:
+                self._failure = error
+            nursery.cancel_scope.cancel("the feed has ended")
+        if self._failure is not None:
+            raise self._failure
+
+    async def _listen(self, feed_scope: trio.CancelScope) -> None:
+        """Answers pings and notices the close; a feed has nothing else to be told."""
+        try:
+            while True:
+                await self._socket.receive()
+        except trio.EndOfChannel:
+            pass
+        except FrameRefused as refused:
+            self._failure = refused
+        feed_scope.cancel("the client has ended the feed")
+
+    async def _next_facts(self) -> list[SequencedFact]:
         """Waits for the next facts that pass the filter; at least one."""
         while True:
             facts = await self._service.feed(
@@ -64,15 +78,6 @@ class _Feed:
                 return facts
             await self._service.wait_facts(self._after)
             await trio.sleep(FILTERED_PAUSE_S)
-
-
-async def _listen(socket: WebSocket, feed_scope: trio.CancelScope) -> None:
-    """Answers pings and notices the close; a feed has nothing else to be told."""
-    try:
-        while True:
-            await socket.receive()
-    except (trio.EndOfChannel, TpfdError):
-        feed_scope.cancel("the client has ended the feed")
 
 
 def _message(facts: list[SequencedFact]) -> str:

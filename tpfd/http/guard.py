@@ -6,16 +6,16 @@ it, the client is told that the daemon failed, the log gets the traceback, and e
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable
 from typing import TypeVar
 
 from tpfd.errors import InternalError, TpfdError
 from tpfd.http.connection import ClientGone
+from tpfd.ops.logs import get_logger
 
 T = TypeVar("T")
 
-logger = logging.getLogger(__name__)
+_report = get_logger(__name__)
 
 
 async def outcome(work: Awaitable[T], what: str) -> T | TpfdError:
@@ -30,13 +30,10 @@ async def outcome(work: Awaitable[T], what: str) -> T | TpfdError:
     """
     try:
         return await work
-    except InternalError:
-        logger.exception("request failed: %s", what)
-        return InternalError("internal")
-    except TpfdError as error:
-        return error
     except ClientGone:
         raise
-    except Exception:
-        logger.exception("request failed: %s", what)
-        return InternalError("internal")
+    except Exception as error:  # noqa: BLE001 - the boundary: one request
+        if isinstance(error, TpfdError) and not isinstance(error, InternalError):
+            return error
+        _report.exception("request_failed", error, request=what)
+        return InternalError("the request met a fault of the daemon")

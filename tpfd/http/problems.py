@@ -19,7 +19,9 @@ status  error
 429     RequestRefused: too many sockets of one client
 431     RequestRefused: too many or too long headers
 500     InternalError, and whatever nobody expected
-503     OutsideError: something we depend on did not answer
+501     RequestRefused: a transfer encoding other than chunked
+503     OutsideError: something we depend on did not answer; too many connections; not finished in time
+505     RequestRefused: another version of HTTP
 ======  =================================================================================================
 """
 
