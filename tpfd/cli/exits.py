@@ -18,15 +18,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from tpfd.errors import (
-    AdmissionError,
-    ConfigError,
-    Conflict,
-    NotFound,
-    OutsideError,
-    StepError,
-    TpfdError,
-)
+from tpfd.errors import AdmissionError, ConfigError, Conflict, NotFound, OutsideError, TpfdError
 
 
 class Exit(IntEnum):
@@ -42,7 +34,8 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
-TRY_AGAIN_STATUSES = frozenset({429, 503})
+TRY_AGAIN_STATUSES = frozenset({408, 429, 502, 503, 504})
+"""502 and 504 are a proxy's way to say that the daemon is not there just now."""
 
 
 class NotYet(TpfdError):
@@ -71,5 +64,5 @@ def exit_code(error: TpfdError) -> Exit:
             return Exit.UNREACHABLE
         case AdmissionError() | NotFound() | Conflict():
             return Exit.REFUSED
-        case StepError() | _:
+        case _:
             return Exit.FAILED

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import getpass
 from pathlib import Path
 
 import click
 
 from tpfd.cli.exits import Exit
+from tpfd.cli.options import actor_option, person
 from tpfd.cli.output import Column, print_fields, print_json, tell
 from tpfd.cli.payloads import read_payload
 from tpfd.cli.running import with_client
 from tpfd.cli.settings import Output, Settings, pass_settings
 from tpfd.cli.work import show_listing
 from tpfd.client import Page, TpfdClient
-from tpfd.client.api import JsonObject
+from tpfd.client.answers import JsonObject
 
 PENDING_COLUMNS: tuple[Column, ...] = (
     ("INTERACTION", "interactionId"),
@@ -53,7 +53,7 @@ def pending(settings: Settings, *, step: str | None, assignee: str | None, group
 @click.option("--resume-token", metavar="TOKEN", help="The resume token that came with the request.")
 @click.option("--payload", "text", metavar="JSON", help="The answer; - is stdin.")
 @click.option("--file", type=click.Path(path_type=Path), metavar="FILE", help="File with the answer; - is stdin.")
-@click.option("--actor", metavar="NAME", help="Who decided; your login name if absent.")
+@actor_option
 @click.option("--key", metavar="KEY", help="Idempotency key of this answer.")
 @pass_settings
 def complete(
@@ -79,7 +79,7 @@ def complete(
     if interaction_id is None and correlation_id is None and resume_token is None:
         raise click.UsageError("name the interaction: its id, --correlation-id or --resume-token")
     payload = read_payload(text, file, option="--payload")
-    who = actor or getpass.getuser()
+    who = person(actor)
 
     async def work(client: TpfdClient) -> JsonObject:
         return await client.complete(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
+import os
+
 import click
 
 from tpfd.durations import parse_duration_ms
@@ -23,3 +26,16 @@ def duration_or_zero(text: str) -> int:
         return parse_duration_ms(text, zero_ok=True)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
+
+
+def person(actor: str | None) -> str:
+    """Who acts, for the history: as given, else the login name, else the user id."""
+    if actor:
+        return actor
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container without a user database
+        return f"uid {os.getuid()}"
+
+
+actor_option = click.option("--actor", metavar="NAME", help="Who does it, for the history; your login name if absent.")

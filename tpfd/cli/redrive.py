@@ -5,11 +5,12 @@ from __future__ import annotations
 import click
 
 from tpfd.cli.exits import Exit
+from tpfd.cli.options import actor_option, person
 from tpfd.cli.output import print_fields, print_json, tell
 from tpfd.cli.running import with_client
 from tpfd.cli.settings import Output, Settings, pass_settings
 from tpfd.client import TpfdClient
-from tpfd.client.api import JsonObject
+from tpfd.client.answers import JsonObject
 
 
 @click.command(short_help="Put failed executions back to work.")
@@ -23,6 +24,7 @@ from tpfd.client.api import JsonObject
 @click.option("--error-code", metavar="CODE", help="In bulk: only those that ended with this error.")
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="In bulk: at most so many.")
 @click.option("--dry-run", is_flag=True, help="In bulk: only show which ones it would be.")
+@actor_option
 @pass_settings
 def redrive(
     settings: Settings,
@@ -37,6 +39,7 @@ def redrive(
     error_code: str | None,
     limit: int,
     dry_run: bool,
+    actor: str | None,
 ) -> int:
     """Put one failed execution, or all that a filter finds, back to work.
 
@@ -55,6 +58,8 @@ def redrive(
     if execution_id is not None and (pipeline or error_code or dry_run):
         raise click.UsageError("--pipeline, --error-code and --dry-run filter a bulk re-drive; leave out the id")
 
+    who = person(actor)
+
     async def one(client: TpfdClient) -> JsonObject:
         assert execution_id is not None
         version = expected_version
@@ -66,12 +71,19 @@ def redrive(
             reason=reason,
             allow_failed=allow_failed,
             confirmed_stopped=confirmed_stopped,
+            actor=who,
         )
 
     async def bulk(client: TpfdClient) -> JsonObject:
         assert status is not None
         return await client.redrive_bulk(
-            status=status, pipeline=pipeline, error_code=error_code, reason=reason, limit=limit, dry_run=dry_run
+            status=status,
+            pipeline=pipeline,
+            error_code=error_code,
+            reason=reason,
+            limit=limit,
+            dry_run=dry_run,
+            actor=who,
         )
 
     answer = with_client(settings, bulk if execution_id is None else one, waiting_for="re-driving")

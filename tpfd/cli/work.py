@@ -10,13 +10,13 @@ import click
 import trio
 
 from tpfd.cli.exits import Exit, NotYet
-from tpfd.cli.options import duration
+from tpfd.cli.options import actor_option, duration, person
 from tpfd.cli.output import Column, print_fields, print_json, print_table, tell
 from tpfd.cli.payloads import read_payload
 from tpfd.cli.running import with_client
 from tpfd.cli.settings import Output, Settings, pass_settings
 from tpfd.client import Finished, Page, Submission, TpfdClient
-from tpfd.client.api import JsonObject
+from tpfd.client.answers import JsonObject
 from tpfd.durations import format_duration
 
 EXECUTION_COLUMNS: tuple[Column, ...] = (
@@ -227,15 +227,22 @@ def history(settings: Settings, execution_id: str, *, limit: int) -> int:
 
 @click.command(short_help="Cancel an execution.")
 @click.argument("execution_id")
+@click.option("--reason", metavar="TEXT", help="Why; kept in the history.")
+@actor_option
 @pass_settings
-def cancel(settings: Settings, execution_id: str) -> int:
+def cancel(settings: Settings, execution_id: str, *, reason: str | None, actor: str | None) -> int:
     """Cancel an execution; refused (64) when it has already ended or is being published.
 
     \b
     Example:
-      tpfd cancel 01J…
+      tpfd cancel 01J… --reason 'sent twice by mistake'
     """
-    view = with_client(settings, lambda client: client.cancel(execution_id), waiting_for="asking the daemon")
+    who = person(actor)
+    view = with_client(
+        settings,
+        lambda client: client.cancel(execution_id, reason=reason, actor=who),
+        waiting_for="asking the daemon",
+    )
     _show(settings, view)
     return Exit.OK
 

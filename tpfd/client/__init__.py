@@ -1,12 +1,12 @@
 """A small typed client of the daemon's HTTP interface, used by the command line, the demos and the benchmarks.
 
-Everything a caller needs is exported here; the modules below it are one thought each: errors, the HTTP exchange, the
-calls, the event feed.
+Everything a caller of HTTP needs is exported here; `tpfd.client.feed` follows the facts over WebSocket.
 """
 
 from __future__ import annotations
 
-from tpfd.client.api import BatchEntry, Finished, Page, Submission, TpfdClient
+from tpfd.client.answers import BatchEntry, Finished, Page, Submission
+from tpfd.client.api import TpfdClient
 from tpfd.client.errors import ExecutionFailed, ProblemDetail, ServerRefused, Unreachable
 
 __all__ = [

@@ -12,73 +12,14 @@ from urllib.parse import quote
 
 import httpx
 import trio
-from attrs import frozen
 
+from tpfd.client.answers import BatchEntry, Finished, JsonObject, Page, Submission
 from tpfd.client.errors import ExecutionFailed, ProblemDetail, ServerRefused, Unreachable
 from tpfd.client.exchange import Exchange, json_body, retry_after_s
-
-JsonObject = dict[str, Any]
 
 LONG_POLL_S = 20
 POLL_PAUSE_S = 0.2
 
-
-@frozen
-class Submission:
-    """An accepted execution.
-
-    Attributes:
-        execution_id: its id.
-        duplicate: True when the key was known with the same input, and this is the first execution.
-        status_url: where its status is, as the daemon gave it.
-        submitted_at_epoch_ms: when the daemon accepted it.
-    """
-
-    execution_id: str
-    duplicate: bool
-    status_url: str
-    submitted_at_epoch_ms: int
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> Submission:
-        """Reads the daemon's 200 or 202 body.
-
-        Raises:
-            Unreachable: a member is missing, so this was not a tpfd daemon.
-        """
-        try:
-            return cls(
-                execution_id=body["executionId"],
-                duplicate=body["duplicate"],
-                status_url=body["statusUrl"],
-                submitted_at_epoch_ms=body["submittedAtEpochMs"],
-            )
-        except KeyError as missing:
-            raise Unreachable(f"the answer to a submit has no {missing}; is this a tpfd daemon?") from missing
-
-
-@frozen
-class BatchEntry:
-    """One input of a batch submit; None fields are left to the daemon's defaults."""
-
-    payload: object
-    key: str | None = None
-    pipeline: str | None = None
-
-
-@frozen
-class Finished:
-    """A result; ``value`` is JSON data, which may itself be null."""
-
-    value: Any
-
-
-@frozen
-class Page:
-    """One page of a listing; ``cursor`` is what to ask the next one with, None at the end."""
-
-    items: list[JsonObject]
-    cursor: str | None
 
 
 class TpfdClient:
@@ -136,12 +77,7 @@ class TpfdClient:
     async def submit_batch(self, entries: Sequence[BatchEntry]) -> list[Submission | ProblemDetail]:
         """Submits up to 1,000 inputs in one request; each is accepted or refused by itself, in order."""
         body = [
-            {
-                "input": entry.payload,
-                **({} if entry.key is None else {"idempotencyKey": entry.key}),
-                **({} if entry.pipeline is None else {"pipeline": entry.pipeline}),
-            }
-            for entry in entries
+            {"input": entry.payload, **_given(idempotencyKey=entry.key, pipeline=entry.pipeline)} for entry in entries
         ]
         answers = json_body(await self._exchange.send("POST", "/pipeline/run-async/batch", body=body))
         return [
@@ -255,9 +191,16 @@ class TpfdClient:
         path = f"/pipeline/executions/{quote(execution_id, safe='')}/history"
         return _page(await self._exchange.send("GET", path, query={"limit": limit, "cursor": cursor}))
 
-    async def cancel(self, execution_id: str) -> JsonObject:
-        """Asks for cancellation; a terminal execution is a 409."""
-        return _object(await self._exchange.send("POST", f"/pipeline/executions/{quote(execution_id, safe='')}/cancel"))
+    async def cancel(self, execution_id: str, *, reason: str | None = None, actor: str | None = None) -> JsonObject:
+        """Cancels an execution; one that has ended or is being published is a 409.
+
+        Args:
+            execution_id: the execution.
+            reason: kept in the history.
+            actor: who cancels, kept there too.
+        """
+        path = f"/pipeline/executions/{quote(execution_id, safe='')}/cancel"
+        return _object(await self._exchange.send("POST", path, body=_given(reason=reason, actor=actor)))
 
     # --- interactions -----------------------------------------------------------------------------------------------
 
@@ -289,16 +232,15 @@ class TpfdClient:
         Returns:
             ``{interactionId, executionId, stepId, status, duplicate}``.
         """
-        named = {
-            "interactionId": interaction_id,
-            "correlationId": correlation_id,
-            "resumeToken": resume_token,
-            "idempotencyKey": key,
-            "actor": actor,
-        }
-        body = {name: value for name, value in named.items() if value is not None}
-        body_with_payload: JsonObject = {**body, "responsePayload": response_payload}
-        return _object(await self._exchange.send("POST", "/pipeline/interactions/complete", body=body_with_payload))
+        body = _given(
+            interactionId=interaction_id,
+            correlationId=correlation_id,
+            resumeToken=resume_token,
+            idempotencyKey=key,
+            actor=actor,
+        )
+        body["responsePayload"] = response_payload  # null is an answer too
+        return _object(await self._exchange.send("POST", "/pipeline/interactions/complete", body=body))
 
     # --- operations -------------------------------------------------------------------------------------------------
 
@@ -310,6 +252,7 @@ class TpfdClient:
         reason: str,
         allow_failed: bool = False,
         confirmed_stopped: bool = False,
+        actor: str | None = None,
     ) -> JsonObject:
         """Puts one FAILED, DLQ or REMOTE_OUTCOME_UNKNOWN execution back to work; bearer token.
 
@@ -319,13 +262,15 @@ class TpfdClient:
             reason: kept in the history.
             allow_failed: needed for FAILED.
             confirmed_stopped: needed for REMOTE_OUTCOME_UNKNOWN: the operator knows that the old call is over.
+            actor: who does it, kept in the history.
         """
-        body = {
-            "expectedVersion": expected_version,
-            "reason": reason,
-            "allowFailed": allow_failed,
-            "confirmedStopped": confirmed_stopped,
-        }
+        body = _given(
+            expectedVersion=expected_version,
+            reason=reason,
+            allowFailed=allow_failed,
+            confirmedStopped=confirmed_stopped,
+            actor=actor,
+        )
         path = f"{self._admin_path()}/executions/{quote(execution_id, safe='')}/redrive"
         return _object(await self._exchange.send("POST", path, body=body))
 
@@ -338,6 +283,7 @@ class TpfdClient:
         reason: str,
         limit: int,
         dry_run: bool,
+        actor: str | None = None,
     ) -> JsonObject:
         """Re-drives, or only counts, what a filter finds; never unknown outcomes; bearer token.
 
@@ -348,13 +294,21 @@ class TpfdClient:
             reason: kept in each history.
             limit: at most so many.
             dry_run: change nothing, say which ones it would be.
+            actor: who does it, kept in each history.
+
+        Returns:
+            ``{count, executionIds, dryRun}``.
         """
-        criteria = {"status": status, "pipeline": pipeline, "errorCode": error_code}
-        body = {name: value for name, value in criteria.items() if value is not None}
-        body_with_reason: JsonObject = {**body, "reason": reason, "limit": limit, "dryRun": dry_run}
-        return _object(
-            await self._exchange.send("POST", f"{self._admin_path()}/executions/redrive", body=body_with_reason)
+        body = _given(
+            status=status,
+            pipeline=pipeline,
+            errorCode=error_code,
+            reason=reason,
+            limit=limit,
+            dryRun=dry_run,
+            actor=actor,
         )
+        return _object(await self._exchange.send("POST", f"{self._admin_path()}/executions/redrive", body=body))
 
     async def ready(self) -> bool:
         """Whether the daemon answers and is ready; never raises for a daemon that is not there yet."""
@@ -366,6 +320,11 @@ class TpfdClient:
 
     def _admin_path(self) -> str:
         return f"/tpf/admin/tenants/{quote(self.tenant or 'default', safe='')}"
+
+
+def _given(**members: object) -> JsonObject:
+    """The members that were given a value."""
+    return {name: value for name, value in members.items() if value is not None}
 
 
 def _submission(response: httpx.Response) -> Submission:

@@ -14,7 +14,7 @@ import trio
 from tpfd.cli.demo.children import daemon, sqlite_or_memory
 from tpfd.cli.output import print_fields, tell
 from tpfd.client import TpfdClient
-from tpfd.client.api import JsonObject
+from tpfd.client.answers import JsonObject
 from tpfd.errors import TpfdError
 
 PIPELINE = "restaurant-approval"
