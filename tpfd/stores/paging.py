@@ -56,6 +56,7 @@ def read_cursor(index: Index[Any], cursor: str) -> Place:
     """
     try:
         parts = json.loads(base64.b64decode(cursor.encode("ascii"), altchars=b"-_", validate=True))
+        json.dumps(parts, ensure_ascii=False).encode()  # text that is no UTF-8 cannot be looked for
     except (ValueError, RecursionError, binascii.Error) as error:
         raise _not_ours(index) from error
     match parts:
