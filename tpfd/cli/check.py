@@ -15,7 +15,7 @@ import click
 
 from tpfd.cli.exits import Exit
 from tpfd.cli.output import print_json, print_table, printable, tell
-from tpfd.cli.serve import config_option, load, set_option
+from tpfd.cli.serve import config_option, load, pipelines_argument, set_option
 from tpfd.cli.settings import Output, Settings, pass_settings
 from tpfd.config.load import DEFAULT, Loaded
 from tpfd.config.render import effective
@@ -39,11 +39,14 @@ PIPELINE_COLUMNS = (
 
 
 @click.command(short_help="Check configuration and pipelines; show the effective values.")
+@pipelines_argument
 @config_option
 @set_option
 @click.option("--all", "show_all", is_flag=True, help="Show keys that have their default value too.")
 @pass_settings
-def check(settings: Settings, *, own_config: Path | None, flags: tuple[str, ...], show_all: bool) -> int:
+def check(
+    settings: Settings, *, pipelines: tuple[str, ...], own_config: Path | None, flags: tuple[str, ...], show_all: bool
+) -> int:
     """Check configuration and pipelines; show the effective values.
 
     Lists every problem at once as `message @ $.path` and ends with 78 if there is one. Secrets are masked.
@@ -51,9 +54,10 @@ def check(settings: Settings, *, own_config: Path | None, flags: tuple[str, ...]
     \b
     Example:
       tpfd check --config /etc/tpfd/tpfd.yaml
+      tpfd check pipeline.yaml
       tpfd --output json check --config tpfd.yaml --set store.provider=memory
     """
-    loaded = load(own_config or settings.config, flags)
+    loaded = load(own_config or settings.config, flags, pipelines)
     programs, warnings = _examine(loaded)
     rows = [
         {"key": row.key, "value": row.value, "origin": row.origin, "framework": row.framework or None}

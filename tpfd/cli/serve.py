@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,35 +22,42 @@ set_option = click.option(
 )
 
 
+pipelines_argument = click.argument("pipelines", nargs=-1, metavar="[PIPELINE]...")
+
+
 @click.command(short_help="Run the daemon in the foreground.")
+@pipelines_argument
 @config_option
 @set_option
 @pass_settings
-def serve(settings: Settings, *, own_config: Path | None, flags: tuple[str, ...]) -> int:
+def serve(
+    settings: Settings, *, pipelines: tuple[str, ...], own_config: Path | None, flags: tuple[str, ...]
+) -> int:
     """Run the daemon in the foreground.
 
     It is ready when /q/health/ready answers 200. SIGTERM drains: intake stops, work in hand may finish within
     drain.grace, the rest is handed back; a second SIGTERM ends at once. Without a configuration file, defaults and
-    TPFD_… variables count.
+    TPFD_… variables count. PIPELINE is a pipeline.yaml or example:NAME, instead of those that the file names.
 
     \b
     Example:
       tpfd serve --config /etc/tpfd/tpfd.yaml
-      tpfd serve --config tpfd.yaml --set http.bind=127.0.0.1:9000
+      tpfd serve pipeline.yaml --set store.sqlite.path=tpfd.db --set http.bind=127.0.0.1:9000
     """
-    reread = functools.partial(load, own_config or settings.config, flags)
+    reread = functools.partial(load, own_config or settings.config, flags, pipelines)
     loaded = reread()
     from tpfd.daemon import run
 
     return run(loaded, reread)
 
 
-def load(file: Path | None, flags: Sequence[str]) -> Loaded:
+def load(file: Path | None, flags: Sequence[str], pipelines: Sequence[str] = ()) -> Loaded:
     """Reads the configuration that a command line names.
 
     Args:
         file: the configuration file; None is defaults and environment only.
         flags: ``KEY=VALUE`` texts.
+        pipelines: named on the command line, instead of those of the file.
 
     Raises:
         ConfigError: it cannot be read or used; every problem.
@@ -64,7 +72,11 @@ def load(file: Path | None, flags: Sequence[str]) -> Loaded:
         except UnicodeDecodeError as error:
             problem = Problem("$", f"{file} is not UTF-8 text: {error.reason} at byte {error.start}")
             raise ConfigError([problem]) from error
-    return load_config(text, str(file or "tpfd.yaml"), os.environ, dict(_pair(flag) for flag in flags))
+    values = dict(_pair(flag) for flag in flags)
+    if pipelines:
+        # A flag's value is YAML, and JSON is YAML.
+        values["pipelines"] = json.dumps(list(pipelines))
+    return load_config(text, str(file or "tpfd.yaml"), os.environ, values)
 
 
 def _pair(flag: str) -> tuple[str, str]:

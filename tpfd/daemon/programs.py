@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -112,7 +113,11 @@ def _program(name: str, config: Config, environ: Mapping[str, str]) -> Program:
     text, origin = read_pipeline(name)
     pipeline = load_pipeline(text, origin, environ, config.bindings)
     if not name.startswith(EXAMPLE):
-        pipeline = _anchored(pipeline, Path(name).parent)
+        folder = Path(name).absolute().parent
+        pipeline = _anchored(pipeline, folder)
+        # Its Python modules stand beside it, as a script's do.
+        if os.fspath(folder) not in sys.path:
+            sys.path.append(os.fspath(folder))
     pipeline = bind_types(pipeline, import_object)
     functions = bind_functions(pipeline, import_object)
     return compile_program(pipeline, functions, routes(pipeline), step_defaults(config))
