@@ -31,6 +31,7 @@ import ipaddress
 import re
 from collections.abc import Collection
 from enum import Enum, StrEnum
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from attrs import field, frozen
@@ -224,7 +225,7 @@ class Authority:
 
     def _refuse_foreign_pages(self, request: Request) -> None:
         host = request.header("host") or ""
-        if _is_loopback(self.host) and not self._is_our_name(host):
+        if not _may_be_reached_as(self.host, host):
             raise RequestRefused(
                 421, "foreign_host", f"reached as {host!r}; use {self.host}, localhost or an address"
             )
@@ -234,12 +235,17 @@ class Authority:
         if urlsplit(origin).netloc != host:
             raise RequestRefused(403, "foreign_origin", "a page of another origin may not call a daemon without tokens")
 
-    def _is_our_name(self, host: str) -> bool:
-        try:
-            name = urlsplit(f"//{host}").hostname or ""
-        except ValueError:  # a lone bracket
-            return False
-        return name in {self.host, "localhost"} or name.endswith(".localhost") or _is_address(name)
+
+@lru_cache(maxsize=256)
+def _may_be_reached_as(bound: str, host: str) -> bool:
+    """Whether a Host header can be meant for us: bound to loopback, only an address or a name that is always local."""
+    if not (bound == "localhost" or (_is_address(bound) and ipaddress.ip_address(bound).is_loopback)):
+        return True
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:  # a lone bracket
+        return False
+    return name in {bound, "localhost"} or name.endswith(".localhost") or _is_address(name)
 
 
 def _is_address(name: str) -> bool:
@@ -248,7 +254,3 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _is_loopback(host: str) -> bool:
-    return host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)

@@ -149,23 +149,27 @@ class Connection:
         limit = self._settings.max_body_bytes
         chunks: list[bytes] = []
         size = 0
+        while True:
+            event = self._next_event()
+            if isinstance(event, h11.Data):
+                size += len(event.data)
+                if size > limit:
+                    raise _too_large(limit)
+                chunks.append(bytes(event.data))
+            elif event is h11.NEED_DATA:
+                await self._receive_body_part()
+            else:
+                return b"".join(chunks)
+
+    async def _receive_body_part(self) -> None:
         with trio.CancelScope(deadline=self._request_deadline):
             if self._http.they_are_waiting_for_100_continue:
                 await self._write(self._http.send(h11.InformationalResponse(status_code=100, headers=[])) or b"")
-            while True:
-                event = self._next_event()
-                if event is h11.NEED_DATA:
-                    data = await self._receive()
-                    if not data:
-                        raise ClientGone
-                    self._http.receive_data(data)
-                elif isinstance(event, h11.Data):
-                    size += len(event.data)
-                    if size > limit:
-                        raise _too_large(limit)
-                    chunks.append(bytes(event.data))
-                else:
-                    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            data = await self._receive()
+            if not data:
+                raise ClientGone
+            self._http.receive_data(data)
+            return
         raise RequestRefused(408, "request_too_slow", "the body of the request did not arrive in time")
 
     def _next_event(self) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
