@@ -26,6 +26,7 @@ columns, fills them from the bodies, and ends with the tables that `create_schem
 
 _LOCK_RETRY_S = 0.005
 _WAL_LIMIT_BYTES = 64 * 1024 * 1024
+_CACHE = "PRAGMA cache_size = -2000"  # KiB; more costs memory per row and brings no speed
 _NOT_OURS = "check store.sqlite.path, or move that file away"
 
 
@@ -66,6 +67,7 @@ class SqliteFile:
             self._use_wal(connection)
             if schema_version(connection) != SCHEMA_VERSION:
                 self._bring_up(connection)
+            connection.execute(_CACHE)
             connection.execute(f"PRAGMA synchronous = {self.synchronous}")
             connection.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT_BYTES}")
             connection.execute("PRAGMA busy_timeout = 0")
@@ -83,23 +85,27 @@ class SqliteFile:
         Raises:
             StoreError: it cannot be opened.
         """
+        connection = self._connect(f"{self.path.as_uri()}?mode=ro")
         try:
-            return self._connect(f"{self.path.as_uri()}?mode=ro")
+            connection.execute(_CACHE)
         except sqlite3.Error as error:
+            connection.close()
             raise outside_error(error) from error
+        return connection
 
     def _connect(self, uri: str) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            uri,
-            uri=True,
-            timeout=self.busy_timeout_ms / 1000,
-            isolation_level=None,  # transactions are ours
-            check_same_thread=False,  # handed from the opening thread to the using one
-            cached_statements=512,
-            factory=self.connection_class,
-        )
-        connection.execute("PRAGMA cache_size = -2000")  # KiB; more costs memory per row and brings no speed
-        return connection
+        try:
+            return sqlite3.connect(
+                uri,
+                uri=True,
+                timeout=self.busy_timeout_ms / 1000,
+                isolation_level=None,  # transactions are ours
+                check_same_thread=False,  # handed from the opening thread to the using one
+                cached_statements=512,
+                factory=self.connection_class,
+            )
+        except sqlite3.Error as error:
+            raise outside_error(error) from error
 
     def _check_writable(self) -> None:
         """SQLite says no more than "unable to open database file"; say what is wrong before it does."""
