@@ -37,6 +37,8 @@ class Counted:
         self._help = help_text
         self._label_names = label_names
         self._values: defaultdict[Labels, int] = defaultdict(int)
+        if not label_names:
+            self._values[()] = 0  # shown before anything happened, so that a rate sees the first time
 
     def add(self, *labels: str, count: int = 1) -> None:
         """Adds to the series with these label values, in the order of the names."""
