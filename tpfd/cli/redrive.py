@@ -22,7 +22,7 @@ from tpfd.client.answers import JsonObject
 @click.option("--status", type=click.Choice(["FAILED", "DLQ"]), help="In bulk: all those in this status.")
 @click.option("--pipeline", metavar="ID", help="In bulk: only those of this pipeline.")
 @click.option("--error-code", metavar="CODE", help="In bulk: only those that ended with this error.")
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="In bulk: at most so many.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="In bulk: at most so many.")
 @click.option("--dry-run", is_flag=True, help="In bulk: only show which ones it would be.")
 @actor_option
 @pass_settings

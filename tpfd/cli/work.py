@@ -28,6 +28,7 @@ EXECUTION_COLUMNS: tuple[Column, ...] = (
     ("UPDATED", "updatedAtEpochMs"),
     ("ERROR", "errorCode"),
 )
+PAGE_COUNT = 200
 FACT_COLUMNS: tuple[Column, ...] = (("SEQ", "seq"), ("AT", "atEpochMs"), ("FACT", "type"), ("DATA", "data"))
 
 
@@ -266,7 +267,7 @@ def show_listing(
         items: list[JsonObject] = []
         cursor: str | None = None
         while len(items) < limit:
-            page = await page_of(client, limit - len(items), cursor)
+            page = await page_of(client, min(PAGE_COUNT, limit - len(items)), cursor)
             items += page.items
             cursor = page.cursor
             if cursor is None:

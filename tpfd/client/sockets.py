@@ -23,6 +23,7 @@ T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 5.0
 CLOSE_TIMEOUT_S = 2.0
+FAREWELL_S = 0.1
 RECEIVE_BYTES = 64 * 1024
 FRAMES_WAITING = 2
 MAX_FRAME_BYTES = 32 * 2**20
@@ -88,7 +89,7 @@ async def converse(address: Address, talk: Callable[[WebSocketConnection], Await
         ServerRefused: the daemon refused the handshake, and would refuse it again.
         TpfdError: what ``talk`` raised.
 
-    **Cancellation**: says good-bye to the daemon, for at most `CLOSE_TIMEOUT_S`.
+    **Cancellation**: says good-bye to the daemon, for at most `FAREWELL_S`.
     """
     said: list[T] = []
     failure: TpfdError | None = None
@@ -106,10 +107,14 @@ async def converse(address: Address, talk: Callable[[WebSocketConnection], Await
                     max_message_size=MAX_FRAME_BYTES,
                     receive_buffer_size=RECEIVE_BYTES,
                 )
+            close_within_s = CLOSE_TIMEOUT_S
             try:
                 said.append(await talk(socket))
+            except trio.Cancelled:
+                close_within_s = FAREWELL_S  # what reads the answer is cancelled too: it is said, not discussed
+                raise
             finally:
-                with trio.move_on_after(CLOSE_TIMEOUT_S, shield=True):
+                with trio.move_on_after(close_within_s, shield=True):
                     await socket.aclose()
             nursery.cancel_scope.cancel(reason="the conversation is over")
     except* ConnectionRejected as group:

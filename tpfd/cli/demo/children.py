@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import trio
 import yaml
@@ -22,14 +23,30 @@ from tpfd.errors import TpfdError
 COMMAND = (sys.executable, "-m", "tpfd.cli.main")
 READY_WITHIN_S = 30.0
 READY_POLL_S = 0.05
-STOP_WITHIN_S = 30.0
+STOP_WITHIN_S = 2.0
 TAIL_BYTES = 4_000
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class DemoFailed(TpfdError):
     """The demo did not come to its end, or its numbers do not add up."""
 
     code = "demo_failed"
+
+
+async def file_work(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Does something with files in a thread.
+
+    Raises:
+        DemoFailed: a file or folder cannot be read or written.
+    """
+    try:
+        return await trio.to_thread.run_sync(functools.partial(work, *args, **kwargs))
+    except OSError as error:
+        raise DemoFailed(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from error
 
 
 @frozen
@@ -46,6 +63,23 @@ class Child:
     process: trio.Process
     log: Path
 
+    async def says(self, text: str) -> None:
+        """Waits until the log has this text.
+
+        Raises:
+            DemoFailed: the process ended, or did not say it in time.
+        """
+        with trio.move_on_after(READY_WITHIN_S):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.must_live)
+                while True:
+                    if text in await file_work(_tail, self.log):
+                        break
+                    await trio.sleep(READY_POLL_S)
+                nursery.cancel_scope.cancel(reason="it was said")
+            return
+        raise DemoFailed(f"{self.name} did not come up within {READY_WITHIN_S:.0f} s; see {self.log}")
+
     async def must_live(self) -> NoReturn:
         """Fails the demo, with the end of the log, as soon as the process ends.
 
@@ -53,7 +87,7 @@ class Child:
             DemoFailed: it ended.
         """
         code = await self.process.wait()
-        tail = await trio.to_thread.run_sync(_tail, self.log)
+        tail = await file_work(_tail, self.log)
         raise DemoFailed(f"{self.name} ended with exit code {code}; the end of {self.log}:\n{tail}")
 
 
@@ -64,7 +98,7 @@ async def running(
     """Runs ``tpfd`` with arguments as a process of its own for as long as the block lasts.
 
     It gets a session of its own, so that Ctrl-C in the terminal reaches the demo alone, which then stops it in order:
-    SIGTERM, and SIGKILL when that did not help.
+    SIGTERM, again when it takes its time (which ends it at once), and SIGKILL when that did not help.
     """
     with log.open("ab") as handle:
         process = await trio.lowlevel.open_process(
@@ -83,12 +117,12 @@ async def running(
 
 
 async def _stop(process: trio.Process) -> None:
-    if process.poll() is None:
-        process.send_signal(signal.SIGTERM)
-    with trio.move_on_after(STOP_WITHIN_S):
-        await process.wait()
-        return
-    process.kill()
+    for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is None:
+            process.send_signal(number)
+        with trio.move_on_after(STOP_WITHIN_S):
+            await process.wait()
+            return
     await process.wait()
 
 
@@ -113,7 +147,7 @@ async def daemon(
     port = _free_port()
     config = {"pipelines": [f"example:{pipeline}"], "http": {"bind": f"127.0.0.1:{port}"}, **sections}
     file = folder / "tpfd.yaml"
-    file.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+    await file_work(file.write_text, yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
     log = folder / "daemon.log"
     async with (
         running("tpfd serve", ["serve", "--config", str(file)], log, child_environ(environ)) as child,

@@ -10,7 +10,7 @@ from typing import Any
 import trio
 from attrs import frozen
 
-from tpfd.cli.demo.children import Child, DemoFailed, child_environ, daemon, running, sqlite_or_memory
+from tpfd.cli.demo.children import Child, DemoFailed, child_environ, daemon, file_work, running, sqlite_or_memory
 from tpfd.cli.demo.files import (
     LineCounter,
     OutputCount,
@@ -113,8 +113,8 @@ async def run_csv_demo(demo: CsvDemo) -> dict[str, Any]:
         DemoFailed: a process ended, or the numbers do not add up.
         ExecutionFailed: the pipeline refused the file.
     """
-    await trio.to_thread.run_sync(_prepare, demo)
-    aside, row_count = await trio.to_thread.run_sync(_make_input, demo)
+    await file_work(_prepare, demo)
+    aside, row_count = await file_work(_make_input, demo)
     environ = {"CSV_FOLDER_PATH": str(demo.inbox)}
     sections = {"store": sqlite_or_memory(demo.store, demo.folder), "steps": {"max-concurrency": demo.window}}
     async with (
@@ -126,8 +126,9 @@ async def run_csv_demo(demo: CsvDemo) -> dict[str, Any]:
             child_environ({}),
         ) as provider,
     ):
+        await provider.says("attached to")
         took = await _watched(demo, aside, row_count, client, server, provider)
-    counted = await trio.to_thread.run_sync(count_output, demo.output)
+    counted = await file_work(count_output, demo.output)
     summary = _summary(demo, counted, took)
     if counted.rows != row_count or counted.approved + counted.unapproved != row_count:
         raise DemoFailed(f"{row_count} rows went in, and this came out: {summary}")
@@ -156,7 +157,7 @@ async def _watched(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.must_live)
         nursery.start_soon(provider.must_live)
-        began_s, began_epoch_ms = await trio.to_thread.run_sync(move_into, aside, demo.inbox, demo.name)
+        began_s, began_epoch_ms = await file_work(move_into, aside, demo.inbox, demo.name)
         nursery.start_soon(_must_not_fail, client)
         if sys.stderr.isatty():
             nursery.start_soon(_show_progress, demo.provider_log, row_count)
@@ -168,7 +169,7 @@ async def _watched(
         elapsed_s = time.monotonic() - began_s
         execution_id = await _succeeded(client)
         first_epoch_ms = await _first_output_epoch_ms(client, execution_id)
-        peak = await trio.to_thread.run_sync(peak_rss_bytes, server.process.pid)
+        peak = await file_work(peak_rss_bytes, server.process.pid)
         nursery.cancel_scope.cancel(reason="the output is there")
     return Took(elapsed_s, (first_epoch_ms - began_epoch_ms) / 1000, execution_id, peak)
 
@@ -213,7 +214,7 @@ async def _show_progress(provider_log: Path, row_count: int) -> None:
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("payments answered", total=row_count)
         while True:
-            progress.update(task, completed=await trio.to_thread.run_sync(counter.update))
+            progress.update(task, completed=await file_work(counter.update))
             await trio.sleep(PROGRESS_POLL_S)
 
 
