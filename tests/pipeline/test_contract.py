@@ -99,6 +99,10 @@ async def wrong_input(order: Accepted) -> Accepted:
     raise NotImplementedError
 
 
+async def wrong_input_with_context(order: Accepted, context: Context) -> Accepted:
+    raise NotImplementedError
+
+
 async def wrong_output(order: Order) -> Order:
     raise NotImplementedError
 
@@ -219,6 +223,10 @@ def test_how_a_function_is_called(load: Load, step: str, style: CallStyle, wants
         (
             "input: Order, output: Accepted, python: 'm:wrong_output'",
             "gives Accepted, but its function is annotated Order",
+        ),
+        (
+            "input: Order, output: Accepted, python: 'm:wrong_input_with_context'",
+            "takes Order, but its function is annotated Accepted",
         ),
         ("input: Order, output: Accepted, python: 'm:ask'", "gives Accepted, but its function is annotated"),
         ("input: Order, output: Accepted, python: 'm:gen'", "is ONE_TO_ONE, which takes an async def or a plain def"),

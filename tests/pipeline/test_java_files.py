@@ -159,6 +159,12 @@ def test_a_step_that_is_completed_later_is_a_function_and_an_await(load: Load) -
     assert routes(pipeline).takes(finish, "Yes")
 
 
+def test_a_terminal_step_that_is_completed_later_ends_with_its_await(load: Load) -> None:
+    text = DEFERRED.replace("    parallelism: SEQUENTIAL", "    terminal: true").split("  - {name: Finish")[0]
+    create, waiting = load(text, head="").steps
+    assert (create.terminal, waiting.terminal) == (False, True)
+
+
 def test_such_an_await_is_found_by_the_authored_names_too(load: Load) -> None:
     pipeline = load(DEFERRED, head="")
     for name in ("create-question", "Create Question", "ProcessCreateQuestionService", "await-create-question"):

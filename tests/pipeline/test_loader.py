@@ -353,6 +353,10 @@ def test_an_unset_name_is_named_with_its_line() -> None:
             "steps: [{name: S, cardinality: SIDE_EFFECT, input: Order, output: Done}]",
             "a SIDE_EFFECT step gives what it takes",
         ),
+        (
+            "steps: [{name: S, input: Order, output: Done, idempotencyKeyFields: [orderId, orderId]}]",
+            "'orderId' stands here twice @ $.steps[0].idempotencyKeyFields[1]",
+        ),
         ("search: {a: nothing}" + STEPS, "the input has no field 'nothing'"),
         ("input: {subscription: {publication: x}}" + STEPS, "not chained by subscription"),
         ("output: {checkpoint: {publication: x}}" + STEPS, "not chained by checkpoint"),

@@ -79,6 +79,19 @@ steps:
     assert table.routes[2].takes == {"Accepted", "Declined"}
 
 
+def test_a_side_effect_on_one_variant_gives_only_that_one(load: Load) -> None:
+    pipeline = load(
+        """
+steps:
+  - {name: Decide, input: Order, output: Decision, python: "m:f"}
+  - {name: Log, cardinality: SIDE_EFFECT, input: Decision, accepts: [Accepted], python: "m:f"}
+  - {name: Close, input: Decision, output: Done, python: "m:f"}
+"""
+    )
+    assert routes(pipeline).routes[1].gives == {"Accepted"}
+    assert routes(pipeline).routes[1].passes == {"Declined"}
+
+
 def test_a_step_path_in_a_problem_is_the_authored_one(problems: Problems) -> None:
     rest = """
 steps:
