@@ -15,8 +15,8 @@ from tpfd.pipeline.contract import StepFunction
 from tpfd.pipeline.model import Cardinality, Parallelism, Pipeline, Step, StepKind
 from tpfd.pipeline.routing import Routing
 
-PULLED_TRANSPORTS = frozenset({"websocket"})
-"""Transports whose outside takes requests from the step's queue."""
+QUEUED_TRANSPORTS = frozenset({"websocket", "webhook"})
+"""Transports whose requests wait in a queue until somebody takes them: a socket, or our own sender."""
 
 
 @frozen(kw_only=True)
@@ -165,7 +165,7 @@ def _terms(pipeline: Pipeline, step: Step, codec: PayloadCodec) -> AwaitTerms:
         input_type=step.input_type,
         output_type=step.output_type,
         transport_type=spec.transport,
-        pulled=spec.transport in PULLED_TRANSPORTS,
+        pulled=spec.transport in QUEUED_TRANSPORTS,
         timeout_ms=spec.timeout_ms,
         assignee=spec.assignee,
         group=spec.group,
@@ -190,8 +190,8 @@ def _not_yet(pipeline: Pipeline) -> list[Problem]:
         if step.cardinality is not Cardinality.ONE_TO_ONE:
             message = f"an await with cardinality {step.cardinality} is not supported by this release; use ONE_TO_ONE"
             problems.append(Problem(f"{path}.cardinality", message))
-        if step.await_spec is not None and step.await_spec.transport not in ("interaction-api", "websocket"):
-            message = f"transport {step.await_spec.transport} is not supported by this release; use websocket"
+        if step.await_spec is not None and step.await_spec.transport not in ("interaction-api", "websocket", "webhook"):
+            message = f"transport {step.await_spec.transport} is not supported by this release; use interaction-api, websocket or webhook"
             problems.append(Problem(f"{path}.await.transport.type", message))
         expansions = [earlier for earlier in pipeline.steps[: step.index] if earlier.cardinality.gives_many]
         reductions = [earlier for earlier in pipeline.steps[: step.index] if earlier.cardinality.takes_many]

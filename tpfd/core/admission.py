@@ -71,12 +71,14 @@ class Ended:
         interaction: as it now stands; None with NOT_FOUND.
         due: executions that became due and whose workers should be told.
         unit_ended: the unit ended badly; its live session should look.
+        queued: it waits to be sent (again).
     """
 
     verdict: Verdict
     interaction: InteractionRecord | None = None
     due: tuple[ExecutionId, ...] = ()
     unit_ended: bool = False
+    queued: bool = False
 
 
 def reads(interaction: InteractionRecord) -> tuple[Read, ...]:
@@ -168,6 +170,9 @@ def expire(snapshot: Snapshot, seen: InteractionRecord, now: int, policy: Execut
         return Decision(Ended(verdict=Verdict.NOT_DUE, interaction=again), puts=(again,))
     if now >= interaction.deadline_epoch_ms:
         return _expire(scene, now, policy)
+    if interaction.dispatch_due_epoch_ms is not None and now >= interaction.dispatch_due_epoch_ms:
+        waiting = awaits.taken_back(interaction, now)
+        return Decision(Ended(verdict=Verdict.NOT_DUE, interaction=waiting, queued=True), puts=(waiting,))
     if interaction.remind_at_epoch_ms is not None and now >= interaction.remind_at_epoch_ms:
         key = f"reminded-{interaction.interaction_id}-{interaction.redrive_count}"
         after = awaits.reminded(interaction, now)
@@ -247,17 +252,65 @@ def _complete_scalar(scene: _Scene, after: InteractionRecord, now: int, policy: 
 
 
 def _expire(scene: _Scene, now: int, policy: ExecutionPolicy) -> Decision[Ended] | Need:
-    interaction, unit = scene.interaction, scene.unit
+    interaction = scene.interaction
     if interaction.on_timeout is not None:
         return _complete(scene, Completion(response=interaction.on_timeout, actor=TIMEOUT_ACTOR), now, policy)
-    message = f"no answer to {interaction.interaction_id} by its deadline"
-    after = awaits.ended(interaction, InteractionStatus.TIMED_OUT, now, message)
-    key = f"timed-out-{interaction.interaction_id}-{interaction.redrive_count}"
-    facts = [_fact(scene, FactType.INTERACTION_TIMED_OUT, key, now, interactionId=interaction.interaction_id)]
+    return _end_badly(scene, _BY_DEADLINE, f"no answer to {interaction.interaction_id} by its deadline", now, policy)
+
+
+def fail(
+    snapshot: Snapshot, seen: InteractionRecord, message: str, now: int, policy: ExecutionPolicy
+) -> Decision[Ended] | Need:
+    """Ends an interaction that can never be sent; with it its execution."""
+    scene = _scene(snapshot, seen)
+    if isinstance(scene, Need):
+        return scene
+    if scene is None or not scene.interaction.status.open:
+        return Decision(Ended(verdict=Verdict.ENDED, interaction=None if scene is None else scene.interaction))
+    if scene.over:
+        return cancel(scene.interaction, now)
+    return _end_badly(scene, _BY_DISPATCH, message, now, policy)
+
+
+@frozen
+class _BadEnd:
+    """How an interaction, its unit and its execution end together."""
+
+    verdict: Verdict
+    interaction: InteractionStatus
+    unit: UnitStatus
+    reason: TerminalReason
+    fact_type: FactType
+    fact_key: str
+
+
+_BY_DEADLINE = _BadEnd(
+    Verdict.TIMED_OUT,
+    InteractionStatus.TIMED_OUT,
+    UnitStatus.TIMED_OUT,
+    TerminalReason.AWAIT_TIMEOUT,
+    FactType.INTERACTION_TIMED_OUT,
+    "timed-out",
+)
+_BY_DISPATCH = _BadEnd(
+    Verdict.ENDED,
+    InteractionStatus.FAILED,
+    UnitStatus.FAILED,
+    TerminalReason.AWAIT_FAILED,
+    FactType.DISPATCH_FAILED,
+    "dispatch-failed",
+)
+
+
+def _end_badly(scene: _Scene, end: _BadEnd, message: str, now: int, policy: ExecutionPolicy) -> Decision[Ended] | Need:
+    interaction, unit = scene.interaction, scene.unit
+    after = awaits.ended(interaction, end.interaction, now, message)
+    key = f"{end.fact_key}-{interaction.interaction_id}-{interaction.redrive_count}"
+    facts = [_fact(scene, end.fact_type, key, now, interactionId=interaction.interaction_id, message=message)]
     puts: list[object] = [after]
     if unit.status is UnitStatus.WAITING_EXTERNAL:
-        puts.append(awaits.moved_unit(unit, UnitStatus.TIMED_OUT, now))
-    event = UnitEnded(unit_id=unit.unit_id, reason=TerminalReason.AWAIT_TIMEOUT, code="await_timeout", message=message)
+        puts.append(awaits.moved_unit(unit, end.unit, now))
+    event = UnitEnded(unit_id=unit.unit_id, reason=end.reason, code=end.reason, message=message)
     outcome = execution.apply(scene.parent, event, now, policy)
     due: tuple[ExecutionId, ...] = ()
     if isinstance(outcome, Transition):
@@ -272,7 +325,7 @@ def _expire(scene: _Scene, now: int, policy: ExecutionPolicy) -> Decision[Ended]
             facts.extend(above.facts)
             due += tuple(put.execution_id for put in above.puts if isinstance(put, ExecutionRecord))
     return Decision(
-        Ended(verdict=Verdict.TIMED_OUT, interaction=after, due=due, unit_ended=True),
+        Ended(verdict=end.verdict, interaction=after, due=due, unit_ended=True),
         puts=tuple(puts),
         facts=tuple(facts),
     )

@@ -220,9 +220,57 @@ def delivered(record: InteractionRecord, socket_id: str, now: int) -> Interactio
 
 
 def taken_back(record: InteractionRecord, now: int) -> InteractionRecord:
-    """The socket that held it is gone: it waits in the queue of its step again."""
-    return evolve(
-        record, status=InteractionStatus.WAITING, version=record.version + 1, delivery=None, updated_epoch_ms=now
+    """Whoever was to deliver it is gone or could not: it waits in the queue of its step again."""
+    return _with_next_check(
+        evolve(
+            record,
+            status=InteractionStatus.WAITING,
+            version=record.version + 1,
+            delivery=None,
+            dispatch_due_epoch_ms=None,
+            updated_epoch_ms=now,
+        )
+    )
+
+
+def sending(record: InteractionRecord, lease_ms: int, now: int) -> InteractionRecord:
+    """We are sending it ourselves; if we die meanwhile, it waits again when the dispatch lease is over."""
+    return _with_next_check(
+        evolve(
+            record,
+            status=InteractionStatus.DISPATCHING,
+            version=record.version + 1,
+            send_count=record.send_count + 1,
+            dispatch_due_epoch_ms=now + lease_ms,
+            updated_epoch_ms=now,
+        )
+    )
+
+
+def sent(record: InteractionRecord, now: int) -> InteractionRecord:
+    """The other side has it."""
+    return _with_next_check(
+        evolve(
+            record,
+            status=InteractionStatus.DISPATCHED,
+            version=record.version + 1,
+            dispatch_due_epoch_ms=None,
+            error_message=None,
+            updated_epoch_ms=now,
+        )
+    )
+
+
+def send_later(record: InteractionRecord, at_epoch_ms: int, message: str, now: int) -> InteractionRecord:
+    """It could not be sent; try again at a time before the deadline."""
+    return _with_next_check(
+        evolve(
+            record,
+            version=record.version + 1,
+            dispatch_due_epoch_ms=at_epoch_ms,
+            error_message=message,
+            updated_epoch_ms=now,
+        )
     )
 
 
@@ -278,5 +326,10 @@ def escalated(record: InteractionRecord, now: int) -> InteractionRecord:
 
 
 def _with_next_check(record: InteractionRecord) -> InteractionRecord:
-    times = (record.remind_at_epoch_ms, record.escalate_at_epoch_ms, record.deadline_epoch_ms)
+    times = (
+        record.dispatch_due_epoch_ms,
+        record.remind_at_epoch_ms,
+        record.escalate_at_epoch_ms,
+        record.deadline_epoch_ms,
+    )
     return evolve(record, next_check_epoch_ms=min(at for at in times if at is not None))

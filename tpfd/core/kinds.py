@@ -114,6 +114,15 @@ def queue_partition(tenant_id: TenantId, pipeline_id: str, step_id: str) -> str:
     return f"{tenant_id}/{pipeline_id}/{step_id}"
 
 
+def send_partition(pipeline_id: str, step_id: str) -> str:
+    """Partition of the interactions of a step, of all tenants, that we have still to send ourselves."""
+    return f"*/{pipeline_id}/{step_id}"
+
+
+SENT_TRANSPORTS = frozenset({"webhook"})
+"""Transports whose requests we send, instead of being asked for them."""
+
+
 def _pending(by: str, name: str | None, record: InteractionRecord) -> IndexEntry | None:
     if name is None or not record.status.open:
         return None
@@ -123,6 +132,8 @@ def _pending(by: str, name: str | None, record: InteractionRecord) -> IndexEntry
 def _held(record: InteractionRecord) -> IndexEntry | None:
     """Where an interaction waits for its answer: in its step's queue, or in the hands of a socket."""
     if record.status is InteractionStatus.WAITING:
+        if record.transport_type in SENT_TRANSPORTS:
+            return IndexEntry(send_partition(record.pipeline_id, record.step_id), record.interaction_id)
         partition = queue_partition(record.tenant_id, record.pipeline_id, record.step_id)
         return IndexEntry(partition, record.interaction_id)
     if record.delivery is not None and record.status.open:

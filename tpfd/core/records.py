@@ -262,6 +262,7 @@ class InteractionRecord:
     transport_metadata: Mapping[str, str] = {}
     delivery: str | None = None  # socket that holds it; None: nobody does
     send_count: int = 0  # times it was handed to the transport
+    dispatch_due_epoch_ms: int | None = None  # DISPATCHING: when to try again, unless it is sent by then
     actor: str | None = None  # who answered
     completion_key: str | None = None  # idempotency key of the completion
     assignee: str | None = None
@@ -364,6 +365,7 @@ class FactType(StrEnum):
     OUTCOME_UNKNOWN = "RemoteOutcomeUnknown"
     INTERACTION_DISPATCHED = "BoundaryInteractionDispatched"
     DISPATCH_COMPLETED = "BoundaryDispatchCompleted"
+    DISPATCH_FAILED = "BoundaryDispatchFailed"
     COMPLETION_ADMITTED = "BoundaryCompletionAdmitted"
     COMPLETION_LATE = "BoundaryCompletionLate"
     COMPLETION_CONFLICTING = "BoundaryCompletionConflicting"
