@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import trio
 from attrs import evolve
@@ -18,7 +18,7 @@ from tpfd.core.records import ExecutionRecord, ExecutionStatus
 from tpfd.core.transact import Decision, Key, Read, Snapshot
 from tpfd.stores.sqlite import SqliteStore, open_sqlite
 
-TOTAL = counter_key()
+GROUP = 8
 
 
 async def race(store: SqliteStore, name: str, rounds: int) -> object:
@@ -45,16 +45,15 @@ async def race(store: SqliteStore, name: str, rounds: int) -> object:
 
 
 async def share(store: SqliteStore, name: str, total: int) -> object:
-    """Counts a common counter up to `total`. Answers with the part that this process counted."""
-    part = 0
+    """Counts a common counter up to `total`, always with more to do than one group takes. Answers with its counts."""
+    counted: list[int] = []
 
     async def count() -> None:
-        nonlocal part
-        while await increment(store) <= total:
-            part += 1
+        while (reached := await increment(store)) <= total:
+            counted.append(reached)
 
-    await together([count] * 4)
-    return part
+    await together([count] * 6 * GROUP)
+    return counted
 
 
 async def claim(store: SqliteStore, name: str, count: int) -> object:
@@ -109,7 +108,7 @@ async def once(store: SqliteStore, name: str, count: int) -> object:
     return await increment(store, tenant=OTHER if name == "other" else TENANT)
 
 
-async def together(functions: list[Callable[[], Awaitable[None]]]) -> None:
+async def together(functions: Sequence[Callable[[], Awaitable[None]]]) -> None:
     async with trio.open_nursery() as nursery:
         for function in functions:
             nursery.start_soon(function)
@@ -120,7 +119,7 @@ MODES = {function.__name__: function for function in (race, share, claim, acknow
 
 async def main(*arguments: str) -> None:
     mode, path, name, count = arguments
-    async with open_sqlite(path) as store:
+    async with open_sqlite(path, group_commit_max=GROUP) as store:
         print("ready", flush=True)
         await trio.to_thread.run_sync(sys.stdin.readline)
         answer = await MODES[mode](store, name, int(count))

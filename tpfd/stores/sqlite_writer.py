@@ -37,8 +37,8 @@ from tpfd.stores.sqlite_overlay import Overlay
 
 T = TypeVar("T")
 
-_LOCK_RETRY_S = 0.0005
-_TURN_S = 0.0015  # longer than a waiting process takes from one try to the next
+_LOCK_RETRY_S = 0.0002
+_TURN_S = 0.001  # longer than a waiting process takes from one try to the next
 _CONTENDED_S = 1.0  # how long another writer is remembered
 _POLL_ACTIVE_S = 0.025
 _POLL_QUIET_S = 0.1
