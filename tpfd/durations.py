@@ -1,7 +1,7 @@
 """Durations and sizes as people write them.
 
-A duration is ISO 8601 (``PT30S``, ``P1DT12H``, ``P1W``, ``PT0.5S``) or a number with a unit (``30s``, ``500ms``,
-``5m``, ``1h``). A size is a number with a binary unit (``256KiB``, ``1MiB``) or bytes (``512B``). A bare number is
+A duration is ISO 8601 (``PT30S``, ``P1DT12H``, ``P1W``, ``PT0.5S``) or a number with a unit (``30s``, ``500ms``;
+``10m`` is refused: it reads as minutes to one and as months to another). A size is a number with a binary unit (``256KiB``, ``1MiB``) or bytes (``512B``). A bare number is
 refused in both: nobody can tell seconds from milliseconds by looking at it.
 """
 
@@ -24,8 +24,8 @@ _ISO = re.compile(
     r"(?P<time>T(?:(?P<hours>\d{1,9})H)?(?:(?P<minutes>\d{1,9})M)?(?:(?P<seconds>\d{1,9})(?:\.(?P<fraction>\d{1,9}))?S)?)?",
     re.ASCII,
 )
-_SHORT = re.compile(r"(?P<number>\d{1,15})(?P<unit>ms|s|m|h)", re.ASCII)
-_SHORT_MS = {"ms": 1, "s": MS_PER_S, "m": MS_PER_MINUTE, "h": MS_PER_HOUR}
+_SHORT = re.compile(r"(?P<number>\d{1,15})(?P<unit>ms|s)", re.ASCII)
+_SHORT_MS = {"ms": 1, "s": MS_PER_S}
 
 _SIZE = re.compile(r"(?P<number>\d{1,15})(?P<unit>B|KiB|MiB|GiB|TiB)", re.ASCII)
 _SIZE_BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -95,7 +95,10 @@ def _why_not(text: str) -> str:
         return f"{text!r} has no unit: write PT{text}S for seconds or {text}ms for milliseconds"
     if re.fullmatch(r"P(?:[\d.]+[YMWD])+(?:T.*)?", text) and re.search(r"[YM]", text.partition("T")[0]):
         return f"{text!r}: years and months have no fixed length; write days (P30D) or weeks (P4W)"
-    return f"{text!r} is not a duration: write ISO 8601 (PT30S, PT1H30M, P1D, P1W) or 30s, 500ms, 5m, 1h"
+    if match := re.fullmatch(r"(\d+)\s*(m|min|h)", text, re.ASCII):
+        unit = match[2][0].upper()
+        return f"{text!r}: only s and ms stand behind a bare number; write PT{match[1]}{unit}"
+    return f"{text!r} is not a duration: write ISO 8601 (PT30S, PT1H30M, P1D, P1W) or 30s, 500ms"
 
 
 def format_duration(duration_ms: int) -> str:

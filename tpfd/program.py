@@ -191,7 +191,8 @@ def _not_yet(pipeline: Pipeline) -> list[Problem]:
             message = f"an await with cardinality {step.cardinality} is not supported by this release; use ONE_TO_ONE"
             problems.append(Problem(f"{path}.cardinality", message))
         if step.await_spec is not None and step.await_spec.transport not in ("interaction-api", "websocket", "webhook"):
-            message = f"transport {step.await_spec.transport} is not supported by this release; use interaction-api, websocket or webhook"
+            known = "interaction-api, websocket or webhook"
+            message = f"transport {step.await_spec.transport} is not supported by this release; use {known}"
             problems.append(Problem(f"{path}.await.transport.type", message))
         expansions = [earlier for earlier in pipeline.steps[: step.index] if earlier.cardinality.gives_many]
         reductions = [earlier for earlier in pipeline.steps[: step.index] if earlier.cardinality.takes_many]

@@ -277,7 +277,7 @@ def test_a_process_step_needs_the_users_own_classes(load: Load) -> None:
         bind_functions(pipeline, from_table)
 
 
-AWAIT = "kind: await, input: Order, output: Decision, timeout: 5m, await: {transport: {type: sqs}%s}"
+AWAIT = "kind: await, input: Order, output: Decision, timeout: PT5M, await: {transport: {type: sqs}%s}"
 
 
 def test_an_await_needs_no_function(load: Load) -> None:

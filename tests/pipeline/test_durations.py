@@ -32,7 +32,9 @@ def test_a35_iso_durations_have_their_fixed_length(text: str, seconds: int) -> N
         ("P1Y2M3DT4H", "years and months have no fixed length"),
         ("PT1M1H", "is not a duration"),
         ("30", "has no unit"),
-        ("10min", "is not a duration"),
+        ("10m", "write PT10M"),
+        ("10min", "write PT10M"),
+        ("1h", "write PT1H"),
         ("1.5s", "is not a duration"),
         (" 5s", "is not a duration"),
         ("PT0.0001S", "finer than a millisecond"),
@@ -60,7 +62,7 @@ def test_a35_zero_passes_only_where_it_makes_sense() -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected_ms"),
-    [("30s", 30_000), ("500ms", 500), ("5m", 300_000), ("1h", 3_600_000), ("PT0.25S", 250), ("P1DT0.5S", 86_400_500)],
+    [("30s", 30_000), ("500ms", 500), ("PT0.25S", 250), ("P1DT0.5S", 86_400_500)],
 )
 def test_short_forms_and_fractions(text: str, expected_ms: int) -> None:
     assert parse_duration_ms(text) == expected_ms

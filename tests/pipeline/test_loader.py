@@ -212,7 +212,7 @@ def test_numbers_and_switches_may_come_from_the_environment(load: Load) -> None:
 
 
 def test_free_settings_hold_plain_text(load: Load) -> None:
-    step = "{name: S, kind: await, input: Order, output: Done, timeout: 5m, await: {transport: %s, onTimeout: %s}}"
+    step = "{name: S, kind: await, input: Order, output: Done, timeout: PT5M, await: {transport: %s, onTimeout: %s}}"
     transport, value = (
         '{type: webhook, request: {url: "${URL}", list: ["${URL}"]}}',
         '{complete-with: {outcome: "${URL}"}}',
@@ -308,25 +308,25 @@ def test_an_unset_name_is_named_with_its_line() -> None:
         ),
         (
             (
-                "steps: [{name: S, kind: await, input: Order, output: Done, timeout: 5m, python: 'm:f', "
+                "steps: [{name: S, kind: await, input: Order, output: Done, timeout: PT5M, python: 'm:f', "
                 "await: {transport: {type: sqs}}}]"
             ),
             "an await step calls no function",
         ),
         (
-            "steps: [{name: S, input: Order, output: Done, await: {transport: {type: sqs}, timeout: 5m}}]",
+            "steps: [{name: S, input: Order, output: Done, await: {transport: {type: sqs}, timeout: PT5M}}]",
             "write 'kind: await', or what the function gives",
         ),
         (
             (
-                "steps: [{name: S, kind: await, input: Order, output: Done, timeout: 5m, "
-                "await: {transport: {type: sqs}, remindAfter: 5m}}]"
+                "steps: [{name: S, kind: await, input: Order, output: Done, timeout: PT5M, "
+                "await: {transport: {type: sqs}, remindAfter: PT5M}}]"
             ),
             "must be shorter than the timeout",
         ),
         (
             (
-                "steps: [{name: S, kind: await, input: Order, output: Done, timeout: 5m, "
+                "steps: [{name: S, kind: await, input: Order, output: Done, timeout: PT5M, "
                 "await: {transport: {type: sqs}, escalateTo: bob}}]"
             ),
             "belong together",

@@ -98,7 +98,7 @@ steps:
   - name: Ask
     input: Order
     output: Decision
-    await: {operationOutput: {type: Order}, timeout: 5m, transport: {type: interaction-api}}
+    await: {operationOutput: {type: Order}, timeout: PT5M, transport: {type: interaction-api}}
   - {name: Close, input: Accepted, output: Done, python: "m:f"}
 """
     assert any("does not take Declined @ $.steps[1]" in problem for problem in problems(rest))

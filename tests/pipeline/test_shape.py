@@ -20,7 +20,7 @@ steps:
     kind: await
     input: Order
     output: Decision
-    timeout: 5m
+    timeout: PT5M
     await: {transport: {type: websocket}}
   - {name: Log, cardinality: SIDE_EFFECT, input: Decision, python: "m:f"}
   - {name: Close, input: Decision, output: Done, python: "m:f"}
@@ -54,7 +54,7 @@ def test_a_second_await_behind_the_first_is_not_live(load: Load) -> None:
     kind: await
     input: Done
     output: Done
-    timeout: 5m
+    timeout: PT5M
     await: {transport: {type: websocket}}
 """
     pipeline = load(STEPS + second)

@@ -67,7 +67,7 @@ def submit(
     \b
     Example:
       tpfd submit --pipeline restaurant-approval --file order.json --key order-17
-      echo '{"filepath": "…"}' | tpfd submit --input - --wait --timeout 5m
+      echo '{"filepath": "…"}' | tpfd submit --input - --wait --timeout PT5M
     """
     if timeout is not None and not wait:
         raise click.UsageError("--timeout says how long to --wait; give both")
@@ -118,7 +118,7 @@ def run(
 
     \b
     Example:
-      tpfd run --pipeline restaurant-approval --file order.json --timeout 30m
+      tpfd run --pipeline restaurant-approval --file order.json --timeout PT30M
     """
     payload = read_payload(text, file, option="--input")
 
@@ -158,7 +158,7 @@ def result(settings: Settings, execution_id: str, *, wait: bool, timeout: int | 
 
     \b
     Example:
-      tpfd result 01J… --wait --timeout 10m
+      tpfd result 01J… --wait --timeout PT10M
     """
     if timeout is not None and not wait:
         raise click.UsageError("--timeout says how long to --wait; give both")
