@@ -40,6 +40,7 @@ class Faults:
     """Makes the statements of the connections it stands behind fail, and notes them all."""
 
     armed: list[Armed] = field(factory=list)
+    max_pages: int | None = None  # of the file; SQLite itself reports a full disk beyond. None: no limit
     statements: list[str] = field(factory=list)
 
     def arm(self, start: str, code: int, *, times: int = 1, spared: int = 0) -> None:
@@ -68,6 +69,8 @@ class Faults:
 
             def execute(self, statement: str, parameters: Any = (), /) -> sqlite3.Cursor:
                 faults.check(statement)
+                if statement.startswith("BEGIN") and faults.max_pages is not None:
+                    super().execute(f"PRAGMA max_page_count = {faults.max_pages}")
                 return super().execute(statement, parameters)
 
             def executemany(self, statement: str, rows: Iterable[Any], /) -> sqlite3.Cursor:

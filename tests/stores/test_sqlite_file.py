@@ -81,11 +81,11 @@ async def test_a_newer_file_is_refused_and_left_alone(path: Path) -> None:
     async with open_sqlite(path) as store:
         await increment(store)
     run(path, "PRAGMA user_version = 99")
-    before = path.read_bytes()  # noqa: ASYNC240
+    before = path.read_bytes()
     error = await refused(path)
     assert "version 99" in error.message
     assert f"version {sqlite_file.SCHEMA_VERSION}" in error.message
-    assert path.read_bytes() == before  # noqa: ASYNC240
+    assert path.read_bytes() == before
 
 
 async def test_an_older_file_is_brought_forward_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,19 +144,19 @@ async def test_a_file_that_is_migrated_under_us_stops_us(path: Path) -> None:
 
 async def test_another_programs_database_is_refused_and_left_alone(path: Path) -> None:
     run(path, "CREATE TABLE customers (name TEXT)")
-    before = path.read_bytes()  # noqa: ASYNC240
+    before = path.read_bytes()
     error = await refused(path)
     assert "another program's" in error.message
-    assert path.read_bytes() == before  # noqa: ASYNC240
+    assert path.read_bytes() == before
 
 
 async def test_something_that_is_no_database_is_refused(path: Path) -> None:
-    path.write_text("name,amount\n" * 500)  # noqa: ASYNC240
+    path.write_text("name,amount\n" * 500)
     assert "not an SQLite database" in (await refused(path)).message
 
 
 async def test_an_empty_file_is_a_new_store(path: Path) -> None:
-    path.touch()  # noqa: ASYNC240
+    path.touch()
     async with open_sqlite(path) as store:
         assert await increment(store) == 1
 
@@ -167,7 +167,7 @@ async def test_a_missing_folder_is_named(path: Path) -> None:
 
 
 async def test_a_folder_in_place_of_the_file_is_refused(path: Path) -> None:
-    path.mkdir()  # noqa: ASYNC240
+    path.mkdir()
     assert "Is a directory" in (await refused(path)).message
 
 
@@ -187,9 +187,9 @@ async def test_a_file_that_cannot_be_written_is_named(path: Path, monkeypatch: p
 async def test_a_damaged_file_is_a_store_error(path: Path) -> None:
     async with open_sqlite(path) as store:
         await put(store, *(counter(index) for index in range(500)))
-    content = bytearray(path.read_bytes())  # noqa: ASYNC240
+    content = bytearray(path.read_bytes())
     content[4096:] = b"\xa5" * (len(content) - 4096)
-    path.write_bytes(content)  # noqa: ASYNC240
+    path.write_bytes(content)
     with pytest.raises(StoreError) as caught:
         async with open_sqlite(path) as store:
             await store.get(counter_key())

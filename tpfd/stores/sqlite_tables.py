@@ -5,7 +5,7 @@ the sort value (``<index>_s``). Fields that a row lacks take their defaults and 
 so a new optional field needs no migration; a new or changed index does.
 
 The tables have row ids on purpose: in a WITHOUT ROWID table of 4 KiB pages a row over about 1,000 bytes spills into
-overflow pages, which measured 3.4 times the file and a third of the speed less.
+overflow pages, which measured 3.4 times the file and a quarter less speed.
 """
 
 from __future__ import annotations

@@ -1,0 +1,32 @@
+CREATE TABLE execution (tenant TEXT NOT NULL, id TEXT NOT NULL, body TEXT NOT NULL, due_p TEXT, due_s, by_status_p TEXT, by_status_s, by_unit_p TEXT, by_unit_s, PRIMARY KEY (tenant, id));
+CREATE INDEX execution_due ON execution (due_p, due_s, tenant, id) WHERE due_p IS NOT NULL;
+CREATE INDEX execution_by_status ON execution (by_status_p, by_status_s, tenant, id) WHERE by_status_p IS NOT NULL;
+CREATE INDEX execution_by_unit ON execution (by_unit_p, by_unit_s, tenant, id) WHERE by_unit_p IS NOT NULL;
+CREATE TABLE execution_key (tenant TEXT NOT NULL, id TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (tenant, id));
+CREATE TABLE search (tenant TEXT NOT NULL, id TEXT NOT NULL, body TEXT NOT NULL, by_value_p TEXT, by_value_s, PRIMARY KEY (tenant, id));
+CREATE INDEX search_by_value ON search (by_value_p, by_value_s, tenant, id) WHERE by_value_p IS NOT NULL;
+CREATE TABLE unit (tenant TEXT NOT NULL, id TEXT NOT NULL, body TEXT NOT NULL, due_p TEXT, due_s, PRIMARY KEY (tenant, id));
+CREATE INDEX unit_due ON unit (due_p, due_s, tenant, id) WHERE due_p IS NOT NULL;
+CREATE TABLE block (tenant TEXT NOT NULL, id TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (tenant, id));
+CREATE TABLE interaction (tenant TEXT NOT NULL, id TEXT NOT NULL, body TEXT NOT NULL, due_p TEXT, due_s, by_step_p TEXT, by_step_s, by_assignee_p TEXT, by_assignee_s, by_group_p TEXT, by_group_s, held_p TEXT, held_s, by_unit_p TEXT, by_unit_s, PRIMARY KEY (tenant, id));
+CREATE INDEX interaction_due ON interaction (due_p, due_s, tenant, id) WHERE due_p IS NOT NULL;
+CREATE INDEX interaction_by_step ON interaction (by_step_p, by_step_s, tenant, id) WHERE by_step_p IS NOT NULL;
+CREATE INDEX interaction_by_assignee ON interaction (by_assignee_p, by_assignee_s, tenant, id) WHERE by_assignee_p IS NOT NULL;
+CREATE INDEX interaction_by_group ON interaction (by_group_p, by_group_s, tenant, id) WHERE by_group_p IS NOT NULL;
+CREATE INDEX interaction_held ON interaction (held_p, held_s, tenant, id) WHERE held_p IS NOT NULL;
+CREATE INDEX interaction_by_unit ON interaction (by_unit_p, by_unit_s, tenant, id) WHERE by_unit_p IS NOT NULL;
+CREATE TABLE late (tenant TEXT NOT NULL, id TEXT NOT NULL, body TEXT NOT NULL, by_execution_p TEXT, by_execution_s, PRIMARY KEY (tenant, id));
+CREATE INDEX late_by_execution ON late (by_execution_p, by_execution_s, tenant, id) WHERE by_execution_p IS NOT NULL;
+CREATE TABLE socket (tenant TEXT NOT NULL, id TEXT NOT NULL, body TEXT NOT NULL, due_p TEXT, due_s, PRIMARY KEY (tenant, id));
+CREATE INDEX socket_due ON socket (due_p, due_s, tenant, id) WHERE due_p IS NOT NULL;
+CREATE TABLE permit (tenant TEXT NOT NULL, id TEXT NOT NULL, body TEXT NOT NULL, by_scope_p TEXT, by_scope_s, PRIMARY KEY (tenant, id));
+CREATE INDEX permit_by_scope ON permit (by_scope_p, by_scope_s, tenant, id) WHERE by_scope_p IS NOT NULL;
+CREATE TABLE ingested (tenant TEXT NOT NULL, id TEXT NOT NULL, body TEXT NOT NULL, by_source_p TEXT, by_source_s, PRIMARY KEY (tenant, id));
+CREATE INDEX ingested_by_source ON ingested (by_source_p, by_source_s, tenant, id) WHERE by_source_p IS NOT NULL;
+CREATE TABLE payload_manifest (tenant TEXT NOT NULL, id TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (tenant, id));
+CREATE TABLE payload_chunk (tenant TEXT NOT NULL, id TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (tenant, id));
+CREATE TABLE fact (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT, tenant TEXT NOT NULL, execution TEXT NOT NULL, key TEXT NOT NULL,
+        type TEXT NOT NULL, at INTEGER NOT NULL, pipeline TEXT NOT NULL, data TEXT NOT NULL);
+CREATE UNIQUE INDEX fact_once ON fact (tenant, execution, key);
+CREATE INDEX fact_history ON fact (tenant, execution, seq);
