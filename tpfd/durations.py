@@ -1,8 +1,9 @@
 """Durations and sizes as people write them.
 
-A duration is ISO 8601 (``PT30S``, ``P1DT12H``, ``P1W``, ``PT0.5S``) or a number with a unit (``30s``, ``500ms``;
-``10m`` is refused: it reads as minutes to one and as months to another). A size is a number with a binary unit (``256KiB``, ``1MiB``) or bytes (``512B``). A bare number is
-refused in both: nobody can tell seconds from milliseconds by looking at it.
+A duration is ISO 8601 (``PT30S``, ``P1DT12H``, ``P1W``, ``PT0.5S``) or a number with a unit (``30s``, ``500ms``);
+``10m`` is refused, because it reads as minutes to one and as months to another. A size is a number with a binary unit
+(``256KiB``, ``1MiB``) or bytes (``512B``). A bare number is refused in both: nobody can tell seconds from milliseconds
+by looking at it.
 """
 
 from __future__ import annotations

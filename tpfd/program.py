@@ -153,10 +153,15 @@ def _terms(pipeline: Pipeline, step: Step, codec: PayloadCodec) -> AwaitTerms:
     spec = step.await_spec
     if spec is None:
         raise InternalError(f"await step {step.step_id} has no await settings")
-    on_timeout = None
+    on_timeout = on_timeout_count = None
     if spec.on_timeout is not None:
-        value = codec.decode(step.output_type, spec.on_timeout)
-        on_timeout = JsonText(codec.encode(step.output_type, value))
+        written = spec.on_timeout if step.cardinality.gives_many else [spec.on_timeout]
+        if not isinstance(written, list):
+            path = f"$.steps[{step.index}].await.onTimeout"
+            raise ConfigError([Problem(path, f"a list of {step.output_type} is wanted: the answer is MANY")])
+        texts = [codec.encode(step.output_type, codec.decode(step.output_type, one)) for one in written]
+        on_timeout = JsonText("[" + ",".join(texts) + "]" if step.cardinality.gives_many else texts[0])
+        on_timeout_count = len(texts) if step.cardinality.gives_many else None
     return AwaitTerms(
         step_id=step.step_id,
         step_index=step.index,
@@ -173,6 +178,9 @@ def _terms(pipeline: Pipeline, step: Step, codec: PayloadCodec) -> AwaitTerms:
         escalate_after_ms=spec.escalate_after_ms,
         escalate_to=spec.escalate_to,
         on_timeout=on_timeout,
+        on_timeout_count=on_timeout_count,
+        takes_many=step.cardinality.takes_many,
+        gives_many=step.cardinality.gives_many,
     )
 
 
@@ -187,16 +195,29 @@ def _not_yet(pipeline: Pipeline) -> list[Problem]:
             problems.append(Problem(f"{path}.kind", "command steps are not supported by this release of tpfd"))
         if step.kind is not StepKind.AWAIT:
             continue
-        if step.cardinality is not Cardinality.ONE_TO_ONE:
-            message = f"an await with cardinality {step.cardinality} is not supported by this release; use ONE_TO_ONE"
-            problems.append(Problem(f"{path}.cardinality", message))
         if step.await_spec is not None and step.await_spec.transport not in ("interaction-api", "websocket", "webhook"):
             known = "interaction-api, websocket or webhook"
             message = f"transport {step.await_spec.transport} is not supported by this release; use {known}"
             problems.append(Problem(f"{path}.await.transport.type", message))
-        expansions = [earlier for earlier in pipeline.steps[: step.index] if earlier.cardinality.gives_many]
-        reductions = [earlier for earlier in pipeline.steps[: step.index] if earlier.cardinality.takes_many]
-        if len(expansions) > 1 or (expansions and reductions):
-            message = "an await behind more than one expansion has no stable item numbers; this release does not run it"
-            problems.append(Problem(path, message))
+        if step.cardinality is Cardinality.ONE_TO_ONE and not _numbered(pipeline, step.index):
+            message = "the items before this await have no stable numbers: a retry could not tell them apart"
+            problems.append(Problem(path, f"{message}; expand one value, with only one-to-one steps up to the await"))
     return problems
+
+
+def _numbered(pipeline: Pipeline, await_index: int) -> bool:
+    """Whether an item that arrives at an await has the same number in every run.
+
+    Numbers are given where a stream begins: by an expansion of one value, by a stored list, by the children of a unit.
+    A second expansion or a transformation numbers by the order in which items happen to arrive.
+    """
+    many = stable = False
+    for step in pipeline.steps[:await_index]:
+        if step.cardinality.takes_many and not step.cardinality.gives_many:
+            many = False
+        elif step.cardinality.gives_many:
+            stable = not many or step.kind is StepKind.AWAIT
+            many = True
+        elif step.kind is StepKind.AWAIT and many:
+            stable = True
+    return not many or stable

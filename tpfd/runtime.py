@@ -32,7 +32,8 @@ class EngineSettings:
         sweep_limit: records per page of a sweep.
         live_idle_ms: a live session whose source has ended is parked when no answer came for so long.
         live_poll_ms: how often a live session looks for answers that came through another process.
-        max_result_items: items that a MANY result may hold.
+        max_result_items: items that a MANY result, or an aggregate answer, may hold; 0: no guard.
+        max_input_items: items that an aggregate await may ask about; 0: no guard.
         max_payload_bytes: largest payload.
         hand_back_ms: time that handing back may take at the end of a drain.
     """
@@ -43,6 +44,7 @@ class EngineSettings:
     live_idle_ms: int = 300_000
     live_poll_ms: int = 500
     max_result_items: int = 10_000
+    max_input_items: int = 10_000
     max_payload_bytes: int = 16 * 2**20
     hand_back_ms: int = 3_000
 

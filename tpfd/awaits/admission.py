@@ -14,15 +14,27 @@ from typing import Any
 
 from attrs import define, frozen
 
+from tpfd import payloads
 from tpfd.awaits.ports import Outlet
 from tpfd.awaits.sessions import Sessions
 from tpfd.core import admission, tokens
-from tpfd.core.admission import Completion, Ended, Verdict
+from tpfd.core.admission import Ended, Verdict
+from tpfd.core.awaits import Completion, question_of
 from tpfd.core.kinds import INTERACTION
-from tpfd.core.records import InteractionRecord, JsonText, TenantId
+from tpfd.core.records import InteractionRecord, JsonText, Payload, TenantId
 from tpfd.core.tokens import SigningKey
 from tpfd.core.transact import Decision
-from tpfd.errors import Conflict, MalformedError, NotFound, PayloadError, Problem, TimedOut, TokenRejected, TpfdError
+from tpfd.errors import (
+    Conflict,
+    MalformedError,
+    NotFound,
+    PayloadError,
+    Problem,
+    TimedOut,
+    TokenRejected,
+    TooLarge,
+    TpfdError,
+)
 from tpfd.pipeline.model import Correlation
 from tpfd.program import Program
 from tpfd.runtime import Runtime
@@ -84,14 +96,14 @@ class Admission:
             tokens.check_identity(claims, seen)
         elif self._needs_token(program, seen):
             raise TokenRejected("this step takes completions only with its resume token")
-        value = self._typed(program, seen, answer.payload)
-        response = program.encode(seen.output_type, value)
+        value = await self._typed(program, seen, answer.payload)
+        completion = await self._completion(program, seen, answer, value)
         ended = await self.runtime.store.transact(
             admission.reads(seen),
             functools.partial(
                 admission.admit,
                 seen=seen,
-                completion=Completion(response=response, actor=answer.actor, key=answer.key),
+                completion=completion,
                 now=self.runtime.now(),
                 policy=self.runtime.policy,
             ),
@@ -150,18 +162,54 @@ class Admission:
         spec = program.step(seen.step_index).await_spec
         return spec is not None and spec.correlation is Correlation.SIGNED_RESUME_TOKEN
 
-    def _typed(self, program: Program, seen: InteractionRecord, payload: object) -> Any:
+    async def _typed(self, program: Program, seen: InteractionRecord, payload: object) -> Any:
         """The canonical value of a payload: decoded as the transport's type and projected, if the step says so."""
+        terms = program.terms[seen.step_index]
         spec = program.step(seen.step_index).await_spec
         if spec is None or spec.completion_type is None:
-            return program.codec.decode(seen.output_type, payload)
-        completion = program.codec.decode(spec.completion_type, payload)
-        projector = program.functions[seen.step_id]
-        request = program.codec.decode_json(seen.input_type, seen.request)
-        value = projector.call(request, completion, _metadata(seen))
-        if program.type_name(value) not in program.pipeline.types.concrete(seen.output_type):
-            raise PayloadError([Problem("$", f"the projector of {seen.step_id} gave no {seen.output_type}")])
+            return self._decoded(program, seen.output_type, payload, many=terms.gives_many)
+        completion = self._decoded(program, spec.completion_type, payload, many=terms.gives_many)
+        request = await payloads.any_value_of(self.runtime, program, seen.tenant_id, question_of(seen))
+        value = program.functions[seen.step_id].call(request, completion, _metadata(seen))
+        allowed = program.pipeline.types.concrete(seen.output_type)
+        for one in value if terms.gives_many else (value,):
+            if program.type_name(one) not in allowed:
+                raise PayloadError([Problem("$", f"the projector of {seen.step_id} gave no {seen.output_type}")])
         return value
+
+    def _decoded(self, program: Program, type_name: str, payload: object, *, many: bool) -> Any:
+        """A value, or of an aggregate answer the list of values, with every problem's path."""
+        if not many:
+            return program.codec.decode(type_name, payload)
+        if not isinstance(payload, list):
+            raise PayloadError([Problem("$", f"a list of {type_name} is wanted")])
+        limit = self.runtime.settings.max_result_items
+        if len(payload) > limit > 0:
+            raise TooLarge(f"the answer has {len(payload)} items; await.aggregate-max-output-items allows {limit}")
+        values: list[Any] = []
+        problems: list[Problem] = []
+        for place, one in enumerate(payload):
+            try:
+                values.append(program.codec.decode(type_name, one))
+            except PayloadError as error:
+                problems.extend(Problem(f"$[{place}]{found.path[1:]}", found.message) for found in error.problems)
+        if problems:
+            raise PayloadError(problems)
+        return values
+
+    async def _completion(self, program: Program, seen: InteractionRecord, answer: Answer, value: Any) -> Completion:
+        """The answer in canonical form; a large one is stored apart, before the transaction."""
+        many = program.terms[seen.step_index].gives_many
+        encode = functools.partial(program.encode, seen.output_type)
+        text = JsonText("[" + ",".join(map(encode, value)) + "]") if many else encode(value)
+        count = len(value) if many else None
+        stored_id = None
+        if len(text) > payloads.INLINE_CHARS:
+            payload = Payload(type_name=seen.output_type, json=text, item_count=count)
+            slot = f"answer.{seen.step_index}.{seen.item_index}"
+            stored = await payloads.stored(self.runtime, seen.tenant_id, seen.execution_id, slot, payload)
+            stored_id = stored.stored_id
+        return Completion(response=text, stored_id=stored_id, item_count=count, actor=answer.actor, key=answer.key)
 
     def _answered(self, ended: Ended, seen: InteractionRecord) -> tuple[InteractionRecord, bool]:
         interaction = ended.interaction

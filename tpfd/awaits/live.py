@@ -17,12 +17,13 @@ from typing import Any
 import trio
 from attrs import define
 
+from tpfd import payloads
 from tpfd.awaits.ports import Outlet
 from tpfd.awaits.sessions import LiveSession, Sessions
 from tpfd.bell import wait_for
 from tpfd.codec.digests import digest
 from tpfd.core import dispatching, ids
-from tpfd.core.awaits import AwaitTerms, Request
+from tpfd.core.awaits import AwaitTerms, Request, answer_of
 from tpfd.core.dispatching import DISPATCH_PAGE, Opened, OpenedItem
 from tpfd.core.execution import Refused
 from tpfd.core.kinds import INTERACTION
@@ -31,6 +32,7 @@ from tpfd.core.records import (
     InteractionRecord,
     InteractionStatus,
     JsonText,
+    Payload,
     UnitId,
     UnitRecord,
 )
@@ -80,7 +82,10 @@ class LiveAwaits:
         async with receive:
             async for first in receive:
                 page = _page(receive, first, DISPATCH_PAGE)
-                requests = [self._request(program, terms, item) for item in page]
+                requests = [
+                    await self._request(record, program, terms, item, program.encode(terms.input_type, item.value))
+                    for item in page
+                ]
                 opened = await self._open_page(record, unit.unit_id, terms, requests, ())
                 for item in opened:
                     _check(item)
@@ -107,7 +112,10 @@ class LiveAwaits:
         window = session.window
         async for first in _paced(session, receive):
             page = _page(receive, first, min(DISPATCH_PAGE, window.free_count))
-            requests = [self._request(program, terms, item) for item in page]
+            texts = [program.encode(terms.input_type, item.value) for item in page]
+            requests = [
+                await self._request(record, program, terms, item, text) for item, text in zip(page, texts, strict=True)
+            ]
             for request in requests:
                 # Before the row exists: the answer may be back before this transaction's reply is.
                 window.ask(ids.interaction_id(session.unit_id, request.item_index))
@@ -117,15 +125,21 @@ class LiveAwaits:
             except BaseException:
                 self.outlet.release(places)
                 raise
-            self._sent(session, opened, places)
+            self._sent(session, opened, texts, places)
         window.end_source()
         session.told.ring()
 
-    def _sent(self, session: LiveSession, opened: Sequence[OpenedItem], places: Sequence[str]) -> None:
+    def _sent(
+        self,
+        session: LiveSession,
+        opened: Sequence[OpenedItem],
+        texts: Sequence[JsonText],
+        places: Sequence[str],
+    ) -> None:
         """Sends what is new, takes what is answered, counts the rest as out."""
         unused = list(places)
         queued = False
-        for item in opened:
+        for item, text in zip(opened, texts, strict=True):
             _check(item)
             interaction = item.record
             session.records[interaction.interaction_id] = interaction
@@ -133,7 +147,7 @@ class LiveAwaits:
                 session.tell(interaction)
             elif item.opened is Opened.SENT and interaction.delivery is not None:
                 unused.remove(interaction.delivery)
-                self.outlet.send(interaction)
+                self.outlet.send(interaction, text)
             else:
                 queued = True
         self.outlet.release(unused)
@@ -169,9 +183,17 @@ class LiveAwaits:
             raise NonRetryableError(opened.refused.message, code="await_failed")
         raise Conflict(opened.refused.message, code=opened.refused.code)
 
-    def _request(self, program: Program, terms: AwaitTerms, item: Item) -> Request:
-        text: JsonText = program.encode(terms.input_type, item.value)
-        return Request(item.place, text, digest(text), program.business_key(terms.step_index, item.value))
+    async def _request(
+        self, record: ExecutionRecord, program: Program, terms: AwaitTerms, item: Item, text: JsonText
+    ) -> Request:
+        """The request of one item; a large one is stored apart first."""
+        key = program.business_key(terms.step_index, item.value)
+        if len(text) <= payloads.INLINE_CHARS:
+            return Request(item.place, text, digest(text), key)
+        slot = f"request.{terms.step_index}.{item.place}"
+        payload = Payload(type_name=terms.input_type, json=text)
+        stored = await payloads.stored(self.runtime, record.tenant_id, record.execution_id, slot, payload)
+        return Request(item.place, None, digest(text), key, stored.stored_id)
 
     async def _hand_on(self, session: LiveSession, program: Program, send: Send) -> int | None:
         """Emits answers until all are handed on; the item count if the session is demoted instead."""
@@ -181,7 +203,9 @@ class LiveAwaits:
             while session.answered:
                 interaction, value = session.answered.popleft()
                 if value is None:
-                    value = program.codec.decode_json(interaction.output_type, interaction.response or "")
+                    value = await payloads.value_of(
+                        self.runtime, program, interaction.tenant_id, answer_of(interaction)
+                    )
                 await send.send(Item(interaction.item_index, value))
                 session.window.hand_on(interaction.interaction_id)
                 session.records.pop(interaction.interaction_id, None)

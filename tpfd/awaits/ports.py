@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from tpfd.core.records import InteractionRecord, TenantId
+from tpfd.core.records import InteractionRecord, JsonText, TenantId
 
 
 class Outlet(Protocol):
@@ -17,8 +17,8 @@ class Outlet(Protocol):
     def release(self, socket_ids: Sequence[str]) -> None:
         """Gives reserved places back unused."""
 
-    def send(self, record: InteractionRecord) -> None:
-        """Sends a committed interaction to the socket in its `delivery`, into the reserved place.
+    def send(self, record: InteractionRecord, request: JsonText) -> None:
+        """Sends a committed interaction with its payload to the socket in its `delivery`, into the reserved place.
 
         If the socket is gone meanwhile, its lease brings the request back.
         """

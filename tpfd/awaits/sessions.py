@@ -8,7 +8,7 @@ from typing import Any
 from attrs import define, field
 
 from tpfd.bell import Bell
-from tpfd.core.records import InteractionId, InteractionRecord, UnitId
+from tpfd.core.records import InteractionId, InteractionRecord, InteractionStatus, UnitId
 from tpfd.core.session import Window
 
 
@@ -34,7 +34,7 @@ class LiveSession:
         Args:
             value: the decoded answer, if the teller has it.
         """
-        if record.response is not None:
+        if record.status is InteractionStatus.COMPLETED:
             if self.window.answer(record.interaction_id):
                 self.answered.append((record, value))
                 self.told.ring()

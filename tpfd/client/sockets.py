@@ -6,6 +6,7 @@ first. A client that outlives many daemons cannot afford that, so the stream is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from ssl import create_default_context
 from typing import TypeVar
@@ -107,14 +108,12 @@ async def converse(address: Address, talk: Callable[[WebSocketConnection], Await
                     max_message_size=MAX_FRAME_BYTES,
                     receive_buffer_size=RECEIVE_BYTES,
                 )
-            close_within_s = CLOSE_TIMEOUT_S
             try:
                 said.append(await talk(socket))
-            except trio.Cancelled:
-                close_within_s = FAREWELL_S  # what reads the answer is cancelled too: it is said, not discussed
-                raise
             finally:
-                with trio.move_on_after(close_within_s, shield=True):
+                # When we are cancelled, so is the task that would read the daemon's answer to our good-bye.
+                cancelled = trio.current_effective_deadline() == -math.inf
+                with trio.move_on_after(FAREWELL_S if cancelled else CLOSE_TIMEOUT_S, shield=True):
                     await socket.aclose()
             nursery.cancel_scope.cancel(reason="the conversation is over")
     except* ConnectionRejected as group:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from attrs import evolve, frozen
 
 from tpfd.core import awaits, execution, itemised
+from tpfd.core.awaits import Completion
 from tpfd.core.events import ExecutionPolicy, Release, UnitEnded
 from tpfd.core.execution import Refused, Transition
 from tpfd.core.kinds import EXECUTION, INTERACTION, LATE, UNIT
@@ -24,7 +25,6 @@ from tpfd.core.records import (
     InteractionStatus,
     JsonText,
     LateRecord,
-    Payload,
     TenantId,
     TerminalReason,
     UnitRecord,
@@ -46,21 +46,6 @@ class Verdict(StrEnum):
     ENDED = "ended"  # the interaction or its execution is over
     NOT_FOUND = "not_found"
     NOT_DUE = "not_due"  # a deadline that has not come
-
-
-@frozen(kw_only=True)
-class Completion:
-    """An answer, decoded, converted and validated.
-
-    Attributes:
-        response: canonical.
-        actor: who says so; None: not told.
-        key: idempotency key of the completion; None: not given.
-    """
-
-    response: JsonText
-    actor: str | None = None
-    key: str | None = None
 
 
 @frozen(kw_only=True)
@@ -137,7 +122,7 @@ def admit(
         return Decision(Ended(verdict=Verdict.NOT_FOUND))
     interaction = scene.interaction
     if interaction.status is InteractionStatus.COMPLETED:
-        if interaction.response == completion.response:
+        if interaction.response_digest == completion.digest:
             return Decision(Ended(verdict=Verdict.DUPLICATE, interaction=interaction))
         return _late(scene, completion, Verdict.CONFLICTING, now)
     if interaction.status is InteractionStatus.TIMED_OUT:
@@ -211,9 +196,7 @@ def orphan(tenant_id: TenantId, claimed_interaction_id: str, body: JsonText, act
 
 
 def _complete(scene: _Scene, completion: Completion, now: int, policy: ExecutionPolicy) -> Decision[Ended]:
-    after = awaits.completed(
-        scene.interaction, completion.response, actor=completion.actor, completion_key=completion.key, now=now
-    )
+    after = awaits.completed(scene.interaction, completion, now)
     unit, parent = scene.unit, scene.parent
     if not unit.itemised:
         return _complete_scalar(scene, after, now, policy)
@@ -229,7 +212,6 @@ def _complete(scene: _Scene, completion: Completion, now: int, policy: Execution
 
 
 def _complete_scalar(scene: _Scene, after: InteractionRecord, now: int, policy: ExecutionPolicy) -> Decision[Ended]:
-    assert after.response is not None
     unit = awaits.moved_unit(scene.unit, UnitStatus.COMPLETED, now)
     key = f"admitted-{after.interaction_id}"
     admitted = _fact(
@@ -238,7 +220,7 @@ def _complete_scalar(scene: _Scene, after: InteractionRecord, now: int, policy: 
     event = Release(
         unit_id=unit.unit_id,
         step_index=unit.continue_index,
-        input=Payload(type_name=after.output_type, json=after.response),
+        input=awaits.answer_of(after),
     )
     outcome = execution.apply(scene.parent, event, now, policy)
     if isinstance(outcome, Refused):
@@ -254,7 +236,10 @@ def _complete_scalar(scene: _Scene, after: InteractionRecord, now: int, policy: 
 def _expire(scene: _Scene, now: int, policy: ExecutionPolicy) -> Decision[Ended] | Need:
     interaction = scene.interaction
     if interaction.on_timeout is not None:
-        return _complete(scene, Completion(response=interaction.on_timeout, actor=TIMEOUT_ACTOR), now, policy)
+        answer = Completion(
+            response=interaction.on_timeout, item_count=interaction.on_timeout_count, actor=TIMEOUT_ACTOR
+        )
+        return _complete(scene, answer, now, policy)
     return _end_badly(scene, _BY_DEADLINE, f"no answer to {interaction.interaction_id} by its deadline", now, policy)
 
 
@@ -335,10 +320,9 @@ def _late(scene: _Scene, completion: Completion, verdict: Verdict, now: int) -> 
     """The refused answer is kept; the state stands."""
     interaction = scene.interaction
     conflicting = verdict is Verdict.CONFLICTING
-    digest = hashlib.sha256(completion.response.encode()).hexdigest()[:16]
     record = LateRecord(
         tenant_id=interaction.tenant_id,
-        late_id=f"{interaction.interaction_id}/{digest}",
+        late_id=f"{interaction.interaction_id}/{completion.digest[:16]}",
         interaction_id=interaction.interaction_id,
         execution_id=interaction.execution_id,
         step_id=interaction.step_id,

@@ -6,9 +6,10 @@ the outside and the clock end) and ``itemised`` (how the items of a parked unit 
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from tpfd.core import ids
 from tpfd.core.records import (
@@ -16,6 +17,7 @@ from tpfd.core.records import (
     InteractionRecord,
     InteractionStatus,
     JsonText,
+    Payload,
     UnitRecord,
     UnitStatus,
 )
@@ -28,8 +30,11 @@ class AwaitTerms:
     Attributes:
         continue_index: step behind the await.
         suffix_stop_index: first step that the children of an itemised unit do not run.
+        takes_many: the request is a list (an aggregate await).
+        gives_many: the answer is a list.
         pulled: the outside takes requests from a queue (websocket); else they are only listed, or sent by us.
         on_timeout: canonical value admitted at the deadline; None: the deadline fails the execution.
+        on_timeout_count: its items, where the answer is a list.
     """
 
     step_id: str
@@ -41,12 +46,15 @@ class AwaitTerms:
     transport_type: str
     pulled: bool
     timeout_ms: int
+    takes_many: bool = False
+    gives_many: bool = False
     assignee: str | None = None
     group: str | None = None
     remind_after_ms: int | None = None
     escalate_after_ms: int | None = None
     escalate_to: str | None = None
     on_timeout: JsonText | None = None
+    on_timeout_count: int | None = None
 
 
 @frozen
@@ -55,15 +63,23 @@ class Request:
 
     Attributes:
         item_index: the item's place in the source; 0 for a scalar await.
-        json: canonical request payload.
+        json: canonical request payload; None: it is stored apart.
         digest: sha256 of it.
+        stored_id: where a large one is stored.
+        item_count: items of a list; None: one value.
         business_key: digest of the fields that the step declares as its idempotency key; "" if none.
     """
 
     item_index: int
-    json: JsonText
+    json: JsonText | None
     digest: str
     business_key: str = ""
+    stored_id: str | None = None
+    item_count: int | None = None
+
+    def payload(self, type_name: str) -> Payload:
+        """The request as a payload."""
+        return Payload(type_name=type_name, json=self.json, stored_id=self.stored_id, item_count=self.item_count)
 
 
 def new_unit(execution: ExecutionRecord, terms: AwaitTerms, *, itemised: bool, now: int) -> UnitRecord:
@@ -144,6 +160,8 @@ def new_interaction(
         causation_id=causation_id,
         idempotency_key=f"{key}:{request.business_key}" if request.business_key else key,
         request=request.json,
+        request_stored_id=request.stored_id,
+        request_count=request.item_count,
         request_digest=request.digest,
         transport_type=terms.transport_type,
         delivery=delivery,
@@ -152,6 +170,7 @@ def new_interaction(
         group=terms.group,
         deadline_epoch_ms=now + terms.timeout_ms,
         on_timeout=terms.on_timeout,
+        on_timeout_count=terms.on_timeout_count,
         created_epoch_ms=now,
         updated_epoch_ms=now,
         next_check_epoch_ms=now + terms.timeout_ms,
@@ -274,18 +293,65 @@ def send_later(record: InteractionRecord, at_epoch_ms: int, message: str, now: i
     )
 
 
-def completed(
-    record: InteractionRecord, response: JsonText, *, actor: str | None, completion_key: str | None, now: int
-) -> InteractionRecord:
+@frozen(kw_only=True)
+class Completion:
+    """An answer, decoded, converted and validated.
+
+    Attributes:
+        response: canonical.
+        stored_id: where a large one is stored; None: it stands in the interaction.
+        item_count: items of a list; None: one value.
+        actor: who says so; None: not told.
+        key: idempotency key of the completion; None: not given.
+        digest: sha256 of the response.
+    """
+
+    response: JsonText
+    stored_id: str | None = None
+    item_count: int | None = None
+    actor: str | None = None
+    key: str | None = None
+    digest: str = field()
+
+    @digest.default
+    def _(self) -> str:
+        return hashlib.sha256(self.response.encode()).hexdigest()
+
+
+def answer_of(record: InteractionRecord) -> Payload:
+    """The admitted answer as the input of what comes behind the await."""
+    return Payload(
+        type_name=record.output_type,
+        json=record.response,
+        stored_id=record.response_stored_id,
+        item_count=record.response_count,
+    )
+
+
+def question_of(record: InteractionRecord) -> Payload:
+    """The request as a payload."""
+    return Payload(
+        type_name=record.input_type,
+        json=record.request,
+        stored_id=record.request_stored_id,
+        item_count=record.request_count,
+    )
+
+
+def completed(record: InteractionRecord, completion: Completion, now: int) -> InteractionRecord:
     """The answer is admitted. Final."""
     return evolve(
         record,
         status=InteractionStatus.COMPLETED,
         version=record.version + 1,
-        response=response,
-        actor=actor,
-        completion_key=completion_key,
+        response=None if completion.stored_id else completion.response,
+        response_stored_id=completion.stored_id,
+        response_count=completion.item_count,
+        response_digest=completion.digest,
+        actor=completion.actor,
+        completion_key=completion.key,
         delivery=None,
+        dispatch_due_epoch_ms=None,
         next_check_epoch_ms=None,
         updated_epoch_ms=now,
         completed_epoch_ms=now,

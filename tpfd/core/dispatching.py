@@ -24,7 +24,6 @@ from tpfd.core.records import (
     FactType,
     InteractionRecord,
     InteractionStatus,
-    JsonText,
     Payload,
     UnitId,
     UnitRecord,
@@ -204,7 +203,7 @@ def park_scalar(
     unit_id = ids.unit_id(record.execution_id, terms.step_index)
     unit = snapshot.get(UNIT.key(record.tenant_id, unit_id))
     interaction = snapshot.get(INTERACTION.key(record.tenant_id, ids.interaction_id(unit_id, 0)))
-    asked = Payload(type_name=terms.input_type, json=request.json)
+    asked = request.payload(terms.input_type)
     event = Suspend(fence=claimed.fence, unit_id=unit_id, step_index=terms.step_index, input=asked)
     outcome = execution.apply(record, event, now, policy)
     if isinstance(outcome, Refused):
@@ -217,8 +216,7 @@ def park_scalar(
     elif interaction.request_digest != request.digest:
         return Decision(Refused("source_changed", f"step {terms.step_id} was asked something else before"))
     elif interaction.status is InteractionStatus.COMPLETED:
-        assert interaction.response is not None
-        return _go_on(outcome, unit, interaction.response, interaction.output_type, now, policy)
+        return _go_on(outcome, unit, awaits.answer_of(interaction), now, policy)
     else:
         unit = awaits.reopened_unit(unit, record, now)
         interaction = awaits.reopened_interaction(interaction, unit, record.redrive_count, delivery=None, now=now)
@@ -235,14 +233,10 @@ def park_scalar(
 
 
 def _go_on(
-    suspended: Transition, unit: UnitRecord, response: JsonText, output_type: str, now: int, policy: ExecutionPolicy
+    suspended: Transition, unit: UnitRecord, answer: Payload, now: int, policy: ExecutionPolicy
 ) -> Decision[Outcome]:
     """Releases in the same breath what was just suspended."""
-    event = Release(
-        unit_id=unit.unit_id,
-        step_index=unit.continue_index,
-        input=Payload(type_name=output_type, json=response),
-    )
+    event = Release(unit_id=unit.unit_id, step_index=unit.continue_index, input=answer)
     released = execution.follow(suspended, event, now, policy)
     if isinstance(released, Refused):
         return Decision(released)

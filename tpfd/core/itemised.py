@@ -121,7 +121,7 @@ def child_of(parent: ExecutionRecord, unit: UnitRecord, interaction: Interaction
         step_index=unit.continue_index,
         stop_index=unit.suffix_stop_index,
         next_check_epoch_ms=now,
-        input=Payload(type_name=interaction.output_type, json=interaction.response),
+        input=awaits.answer_of(interaction),
         trace_parent=parent.trace_parent,
         parent_execution_id=parent.execution_id,
         unit_id=unit.unit_id,

@@ -255,9 +255,14 @@ class InteractionRecord:
     correlation_id: str
     causation_id: str = ""  # transition key of the attempt that created it
     idempotency_key: str  # stable over retries, takeovers and re-drives
-    request: JsonText
-    request_digest: str  # sha256 of `request`
-    response: JsonText | None = None  # None until COMPLETED
+    request: JsonText | None  # None: it is stored apart
+    request_stored_id: str | None = None  # PayloadManifest of a large request
+    request_count: int | None = None  # items of a MANY request (a JSON array); None: one value
+    request_digest: str  # sha256 of the request
+    response: JsonText | None = None  # None until COMPLETED, or stored apart
+    response_stored_id: str | None = None  # PayloadManifest of a large response
+    response_count: int | None = None  # items of a MANY response; None: one value
+    response_digest: str = ""  # sha256 of the response; "" until COMPLETED
     transport_type: str
     transport_metadata: Mapping[str, str] = {}
     delivery: str | None = None  # socket that holds it; None: nobody does
@@ -271,6 +276,7 @@ class InteractionRecord:
     escalate_at_epoch_ms: int | None = None  # None: no escalation, or already done
     escalate_to: str | None = None
     on_timeout: JsonText | None = None  # canonical value admitted at the deadline; None: the deadline fails it
+    on_timeout_count: int | None = None  # its items, where the answer is a list
     deadline_epoch_ms: int
     next_check_epoch_ms: int | None = None  # dispatch lease, reminder, escalation or deadline, the nearest
     error_message: str | None = None

@@ -124,6 +124,7 @@ def engine_settings(config: Config) -> EngineSettings:
         live_idle_ms=config.await_.live_idle_ms,
         live_poll_ms=config.await_.live_poll_ms,
         max_result_items=config.await_.aggregate_max_output_items,
+        max_input_items=config.await_.aggregate_max_input_items,
         max_payload_bytes=config.execution.max_payload_bytes,
     )
 

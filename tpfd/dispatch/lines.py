@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
-from attrs import asdict, frozen
+from attrs import asdict, field, frozen
 
 from tpfd.blocking import Blocking
 from tpfd.core.deadletter import DeadLetter
@@ -30,7 +30,7 @@ def _camel(name: str) -> str:
 class LogLetters:
     """Dead letters as error lines of the log."""
 
-    log: Log = get_logger("tpfd.deadletter")
+    log: Log = field(factory=lambda: get_logger("tpfd.deadletter"))
     durable: bool = False
 
     async def publish(self, letter: DeadLetter) -> None:
@@ -42,7 +42,7 @@ class LogLetters:
 class LogRejects:
     """Rejects as warnings of the log."""
 
-    log: Log = get_logger("tpfd.reject")
+    log: Log = field(factory=lambda: get_logger("tpfd.reject"))
     durable: bool = False
 
     async def publish(self, rejects: tuple[ItemReject, ...]) -> None:

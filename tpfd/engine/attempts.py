@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import trio
 from attrs import define, field
 
+from tpfd import payloads
 from tpfd.boundaries import one_execution
 from tpfd.codec.digests import digest
 from tpfd.core import dispatching, ids, itemised
@@ -39,7 +40,6 @@ from tpfd.core.records import (
     PublicationState,
     UnitStatus,
 )
-from tpfd.engine import payloads
 from tpfd.engine.calls import Caller
 from tpfd.engine.leases import Lease, LeaseKeeper
 from tpfd.engine.plan import plan
@@ -47,7 +47,6 @@ from tpfd.engine.ports import LiveAwait, Publisher, RejectSink
 from tpfd.engine.segment import AskedItems, AskOne, Collected, Done, Published, Segment
 from tpfd.errors import Conflict, StoreError
 from tpfd.ops.logs import Log, get_logger
-from tpfd.program import Program
 from tpfd.runtime import Runtime
 
 COMMIT_TRIES_S = (0.1, 0.5, 2.0)
@@ -171,6 +170,7 @@ class Attempts:
             note=functools.partial(self._note, lease),
             prepare=functools.partial(self._prepare, lease),
             max_result_items=runtime.settings.max_result_items,
+            max_input_items=runtime.settings.max_input_items,
         )
         if record.input.item_count is None:
             value = await payloads.value_of(runtime, program, record.tenant_id, record.input)
@@ -185,8 +185,8 @@ class Attempts:
             case Collected(values):
                 text = JsonText("[" + ",".join(values) + "]")
                 result = Payload(type_name=program.type_at(segment.plan.stop), json=text, item_count=len(values))
-            case AskOne(step, value):
-                await self._ask_one(record, program, program.terms[step.index], value)
+            case AskOne(step):
+                await self._ask_one(record, program.terms[step.index], outcome)
                 return None
             case AskedItems(step, count):
                 await self._park(record, step.index, count)
@@ -210,10 +210,12 @@ class Attempts:
         await self._park(record, unit.step_index, unit.expected_item_count or 0)
         return True
 
-    async def _ask_one(self, record: ExecutionRecord, program: Program, terms: AwaitTerms, value: object) -> None:
-        text = program.encode(terms.input_type, value)
-        request = Request(0, text, digest(text), program.business_key(terms.step_index, value))
+    async def _ask_one(self, record: ExecutionRecord, terms: AwaitTerms, ask: AskOne) -> None:
         runtime = self.runtime
+        payload = Payload(type_name=terms.input_type, json=ask.text, item_count=ask.item_count)
+        slot = f"request.{terms.step_index}.0"
+        payload = await payloads.stored(runtime, record.tenant_id, record.execution_id, slot, payload)
+        request = Request(0, payload.json, digest(ask.text), ask.business_key, payload.stored_id, ask.item_count)
         outcome = await runtime.store.transact(
             dispatching.scalar_reads(record, ids.unit_id(record.execution_id, terms.step_index)),
             functools.partial(

@@ -11,8 +11,8 @@ from tpfd.core.execution import Transition
 from tpfd.core.kinds import CHILD_BY_UNIT, EXECUTION, UNIT
 from tpfd.core.records import UnitRecord
 from tpfd.core.transact import Read
-from tpfd.engine.payloads import PAGE_COUNT
 from tpfd.ops.logs import get_logger
+from tpfd.payloads import PAGE_COUNT
 from tpfd.runtime import Runtime
 
 log = get_logger("tpfd.continuations")

@@ -65,7 +65,14 @@ class ParkOne:
     step: Step
 
 
-Stage = Call | Expand | Transform | Reduce | Live | ParkItems | ParkOne
+@frozen
+class ParkList:
+    """A stream is collected, asked of the outside as one list, and the execution is parked."""
+
+    step: Step
+
+
+Stage = Call | Expand | Transform | Reduce | Live | ParkItems | ParkOne | ParkList
 
 
 @frozen
@@ -98,6 +105,8 @@ def plan(program: Program, record: ExecutionRecord) -> Plan:
     many = starts_many
     for step in program.pipeline.steps[record.step_index : stop]:
         if step.kind is StepKind.AWAIT:
+            if step.cardinality.takes_many:
+                return Plan((*stages, ParkList(step)), starts_many, many, step.index)
             if not many:
                 return Plan((*stages, ParkOne(step)), starts_many, many, step.index)
             if not is_live(program, step):

@@ -16,7 +16,7 @@ from attrs import define, field, frozen
 from tpfd.core.records import FactType, JsonText, Publication
 from tpfd.engine import streams
 from tpfd.engine.calls import Caller, Rejected, Rejection
-from tpfd.engine.plan import Call, Expand, Live, ParkItems, ParkOne, Plan, Reduce, Stage, Transform
+from tpfd.engine.plan import Call, Expand, Live, ParkItems, ParkList, ParkOne, Plan, Reduce, Stage, Transform
 from tpfd.engine.ports import LiveAwait, Publisher, RejectSink
 from tpfd.errors import InternalError, NonRetryableError
 from tpfd.items import Item
@@ -45,10 +45,17 @@ class Published:
 
 @frozen
 class AskOne:
-    """A scalar await: ask this and park."""
+    """A scalar or aggregate await: ask this and park.
+
+    Attributes:
+        text: the canonical request.
+        item_count: items of a list; None: one value.
+    """
 
     step: Step
-    value: Any
+    text: JsonText
+    business_key: str = ""
+    item_count: int | None = None
 
 
 @frozen
@@ -73,6 +80,7 @@ class Segment:
         note: writes a fact about progress under the attempt's fence.
         prepare: records a publication under the attempt's fence.
         max_result_items: values that a MANY result may hold.
+        max_input_items: values that an aggregate await may ask about.
     """
 
     program: Program
@@ -84,6 +92,7 @@ class Segment:
     note: Callable[[FactType, str], Awaitable[None]]
     prepare: Callable[[Publication], Awaitable[None]]
     max_result_items: int
+    max_input_items: int
     _demoted_item_count: int | None = field(default=None, init=False)
 
     async def run(self, value: Any, source: AsyncIterator[Item] | None) -> Outcome:
@@ -98,7 +107,8 @@ class Segment:
             if source is None and not isinstance(stages[0], Expand):
                 stage = stages.pop(0)
                 if isinstance(stage, ParkOne):
-                    return AskOne(stage.step, value)
+                    text = self.program.encode(stage.step.input_type, value)
+                    return AskOne(stage.step, text, self.program.business_key(stage.step.index, value))
                 if not isinstance(stage, Call):
                     raise InternalError(f"{type(stage).__name__} needs a stream")
                 value = await self._call(stage, value)
@@ -107,7 +117,9 @@ class Segment:
                 expand = stages.pop(0)
                 assert isinstance(expand, Expand)
                 source = streams.ExpandStage(self.caller, expand.step, self._flush).items(value)
-            end = next((n for n, stage in enumerate(stages) if isinstance(stage, (Reduce, ParkItems))), len(stages))
+            end = next(
+                (n for n, stage in enumerate(stages) if isinstance(stage, (Reduce, ParkItems, ParkList))), len(stages)
+            )
             inner, last = stages[:end], stages[end] if end < len(stages) else None
             stages = stages[end + 1 :]
             result = await self._stream(source, inner, last)
@@ -181,6 +193,10 @@ class Segment:
             case ParkItems(step):
                 asked = await self.live.ask_all(self.caller.record, self.program.terms[step.index], receive)
                 return AskedItems(step, asked)
+            case ParkList(step):
+                limit, key = self.max_input_items, "await.aggregate-max-input-items"
+                texts = await self._encoded(receive, step.input_type, limit, key, f"the request of {step.step_id}")
+                return AskOne(step, JsonText("[" + ",".join(texts) + "]"), item_count=len(texts))
         if self.publisher is not None:
             return await self._publish(self.publisher, receive)
         return await self._collect(receive)
@@ -198,18 +214,22 @@ class Segment:
         return Published()
 
     async def _collect(self, receive: streams.Receive) -> Outcome:
-        values: list[JsonText] = []
+        limit, key = self.max_result_items, "await.aggregate-max-output-items"
         type_name = self.program.type_at(self.plan.stop)
+        return Collected(tuple(await self._encoded(receive, type_name, limit, key, "the result")))
+
+    async def _encoded(
+        self, receive: streams.Receive, type_name: str, limit: int, key: str, what: str
+    ) -> list[JsonText]:
+        """All items of a stream, encoded and in source order; a list is only held under a guard."""
+        texts: dict[int, JsonText] = {}
         async with receive:
             async for item in receive:
-                if len(values) >= self.max_result_items > 0:
-                    raise NonRetryableError(
-                        f"the result has more than {self.max_result_items} items; publish it with output.to, or raise "
-                        "await.aggregate-max-output-items",
-                        code="result_too_large",
-                    )
-                values.append(self.program.encode(type_name, item.value))
-        return Collected(tuple(values))
+                if len(texts) >= limit > 0:
+                    message = f"{what} has more than {limit} items; {key} allows no more"
+                    raise NonRetryableError(message, code="too_many_items")
+                texts[item.place] = self.program.encode(type_name, item.value)
+        return [texts[place] for place in sorted(texts)]
 
     def _row(self, value: Any) -> Mapping[str, object]:
         row: Mapping[str, object] = self.program.codec.unstructure(self.program.pipeline.output_type, value)
@@ -220,7 +240,7 @@ class Segment:
         match stage:
             case Call(steps):
                 return self.program.capacity(steps[0])
-            case Expand(step) | Transform(step) | Reduce(step) | Live(step) | ParkItems(step):
+            case Expand(step) | Transform(step) | Reduce(step) | Live(step) | ParkItems(step) | ParkList(step):
                 return self.program.capacity(step)
             case _:
                 return self.program.defaults.buffer_capacity

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from attrs import define
 
 from tpfd.core import cleanup, ids
+from tpfd.core.awaits import answer_of, question_of
 from tpfd.core.commit import execution_key_id, search_records
 from tpfd.core.deadletter import DeadLetter, dead_letter
 from tpfd.core.events import CleanedUp, DeadLetterSent
@@ -30,8 +31,8 @@ from tpfd.core.kinds import (
 )
 from tpfd.core.records import ExecutionId, ExecutionRecord, InteractionRecord, Payload, TenantId, UnitId
 from tpfd.core.transact import Key, Read
-from tpfd.engine.payloads import chunk_id
 from tpfd.ops.logs import get_logger
+from tpfd.payloads import chunk_id
 from tpfd.pipeline.model import StepKind
 from tpfd.runtime import Runtime
 
@@ -177,7 +178,13 @@ class Tidying:
                 page = await runtime.store.query(INTERACTION_BY_UNIT, unit_id, limit=cleanup.CLEANUP_PAGE)
                 if not page.records:
                     break
-                if not await self._delete(root, [INTERACTION.key_of(row) for row in page.records]):
+                stored = [
+                    key
+                    for row in page.records
+                    for payload in (question_of(row), answer_of(row))
+                    for key in await self._stored(record, payload)
+                ]
+                if not await self._delete(root, [*stored, *(INTERACTION.key_of(row) for row in page.records)]):
                     return False
             blocks = [
                 BLOCK.key(record.tenant_id, block_id(unit_id, number))

@@ -76,7 +76,7 @@ def interaction_view(record: InteractionRecord) -> JsonObject:
         "inputType": record.input_type,
         "outputType": record.output_type,
         "status": record.status.value,
-        "requestPayload": orjson.Fragment(record.request),
+        "requestPayload": orjson.Fragment(record.request or "null"),
         "assignee": record.assignee,
         "group": record.group,
         "transportType": record.transport_type,

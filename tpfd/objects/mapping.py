@@ -75,7 +75,7 @@ class ObjectReader:
                     break
         if not data:
             raise NonRetryableError(
-                f"none of the fields {', '.join(self.fields)} can be filled from an object; name one path, key or content",
+                f"none of the fields {', '.join(self.fields)} is filled by an object; name one path, key or content",
                 code="object_not_mapped",
             )
         return data

@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager
 import trio
 from attrs import define
 
+from tpfd import payloads
 from tpfd.awaits.admission import Admission, Answer
 from tpfd.bell import wait_for
 from tpfd.core.events import Cancel, Event, Redrive
@@ -23,7 +24,6 @@ from tpfd.core.records import (
     TenantId,
 )
 from tpfd.core.transact import Page
-from tpfd.engine import payloads
 from tpfd.errors import Conflict, MalformedError, NotFound, TpfdError
 from tpfd.http.service import (
     Completed,

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from attrs import frozen
+from attrs import evolve, frozen
 
+from tpfd import payloads
+from tpfd.core.awaits import question_of
 from tpfd.core.commit import execution_key_id
 from tpfd.core.kinds import (
     EXECUTION,
@@ -129,7 +131,13 @@ class Listing:
         fitting = tuple(
             record for record in page.records if record.step_id in step_ids and (group is None or record.group == group)
         )
-        return Page(fitting, page.cursor)
+        return Page(tuple([await self._with_request(record) for record in fitting]), page.cursor)
+
+    async def _with_request(self, record: InteractionRecord) -> InteractionRecord:
+        """The interaction with its request, wherever that is stored."""
+        if record.request is not None:
+            return record
+        return evolve(record, request=await payloads.text_of(self.runtime, record.tenant_id, question_of(record)))
 
     def _await_step_ids(self, name: str | None) -> list[str]:
         """The await steps that a name means, in all pipelines; all of them without a name."""

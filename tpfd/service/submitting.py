@@ -9,6 +9,7 @@ from enum import StrEnum
 import trio
 from attrs import evolve, frozen
 
+from tpfd import payloads
 from tpfd.codec.digests import digest
 from tpfd.core import commit, ids
 from tpfd.core.commit import Submission
@@ -21,7 +22,6 @@ from tpfd.core.records import (
     TenantId,
 )
 from tpfd.core.transact import MAX_TOUCHED, Decision, Snapshot
-from tpfd.engine import payloads
 from tpfd.errors import Conflict, MalformedError, NotFound, TooLarge, TpfdError
 from tpfd.http.service import SubmitItem, Submitted
 from tpfd.program import Program

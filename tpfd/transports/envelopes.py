@@ -8,7 +8,7 @@ import msgspec
 from attrs import frozen
 
 from tpfd.core import tokens
-from tpfd.core.records import InteractionRecord
+from tpfd.core.records import InteractionRecord, JsonText
 from tpfd.core.tokens import SigningKey
 
 _encode = msgspec.json.Encoder().encode
@@ -28,10 +28,17 @@ class EnvelopeWriter:
         """The resume token of an interaction."""
         return None if self.key is None else tokens.sign(tokens.claims_of(record, now_epoch_ms), self.key)
 
-    def request(self, record: InteractionRecord, now_epoch_ms: int, extra: Mapping[str, str] | None = None) -> bytes:
+    def request(
+        self,
+        record: InteractionRecord,
+        request: JsonText,
+        now_epoch_ms: int,
+        extra: Mapping[str, str] | None = None,
+    ) -> bytes:
         """A dispatch envelope as JSON.
 
         Args:
+            request: the request payload, wherever it is stored.
             extra: keys to put first, such as the frame type of a socket.
         """
         envelope: dict[str, object] = {
@@ -47,7 +54,7 @@ class EnvelopeWriter:
             "resumeToken": self.token(record, now_epoch_ms),
             "idempotencyKey": record.idempotency_key,
             # The payload is JSON already.
-            "requestPayload": msgspec.Raw(record.request.encode()),
+            "requestPayload": msgspec.Raw(request.encode()),
             "transportMetadata": record.transport_metadata,
         }
         return _encode(envelope)

@@ -20,11 +20,13 @@ from typing import NoReturn
 import trio
 from attrs import define, field
 
+from tpfd import payloads
 from tpfd.bell import Bell, wait_for
 from tpfd.boundaries import one_pass
 from tpfd.core import sockets
+from tpfd.core.awaits import question_of
 from tpfd.core.kinds import INTERACTION, INTERACTION_HELD, SOCKET, queue_partition
-from tpfd.core.records import InteractionId, InteractionRecord, SocketRecord, TenantId
+from tpfd.core.records import InteractionId, InteractionRecord, JsonText, SocketRecord, TenantId
 from tpfd.core.sockets import DELIVERY_PAGE
 from tpfd.core.transact import Read
 from tpfd.errors import StoreError
@@ -127,11 +129,11 @@ class ProviderSockets:
                 socket.reserved_count -= 1
                 socket.freed.ring()
 
-    def send(self, record: InteractionRecord) -> None:
+    def send(self, record: InteractionRecord, request: JsonText) -> None:
         """Sends a delivered interaction into its reserved place, if its socket still lives."""
         socket = self._sockets.get(record.delivery or "")
         if socket is not None:
-            socket.push(record, self._envelope(record))
+            socket.push(record, self._envelope(record, request))
 
     def settled(self, record: InteractionRecord) -> None:
         """An interaction is over, whoever answered it."""
@@ -142,8 +144,8 @@ class ProviderSockets:
         record = socket.record
         return record.tenant_id == tenant_id and record.pipeline_id == pipeline_id and step_id in socket.step_ids
 
-    def _envelope(self, record: InteractionRecord) -> bytes:
-        return self.envelopes.request(record, self.runtime.now(), {"type": "request"})
+    def _envelope(self, record: InteractionRecord, request: JsonText) -> bytes:
+        return self.envelopes.request(record, request, self.runtime.now(), {"type": "request"})
 
     @property
     def socket_count(self) -> int:
@@ -216,10 +218,16 @@ class ProviderSockets:
                 return False
             socket.reserved_count += limit
             taken: tuple[InteractionRecord, ...] = ()
+            texts: dict[InteractionId, JsonText] = {}
             try:
                 partition = queue_partition(record.tenant_id, record.pipeline_id, step_id)
                 page = await runtime.store.query(INTERACTION_HELD, partition, limit=limit)
                 if page.records:
+                    # Before the delivery: between that and the push there must be no way to be cancelled.
+                    texts = {
+                        one.interaction_id: await payloads.text_of(runtime, one.tenant_id, question_of(one))
+                        for one in page.records
+                    }
                     taken = await runtime.store.transact(
                         sockets.deliver_reads(page.records),
                         functools.partial(
@@ -233,7 +241,7 @@ class ProviderSockets:
             finally:
                 socket.reserved_count -= limit - len(taken)
             for interaction in taken:
-                socket.push(interaction, self._envelope(interaction))
+                socket.push(interaction, self._envelope(interaction, texts[interaction.interaction_id]))
         return more
 
     # ── leases of all sockets ──

@@ -95,6 +95,13 @@ async def value_of(runtime: Runtime, program: Program, tenant_id: TenantId, payl
     return program.codec.decode_json(payload.type_name, await text_of(runtime, tenant_id, payload))
 
 
+async def any_value_of(runtime: Runtime, program: Program, tenant_id: TenantId, payload: Payload) -> Any:
+    """The typed value of a payload; of a MANY payload the list of its values."""
+    if payload.item_count is None:
+        return await value_of(runtime, program, tenant_id, payload)
+    return [item.value async for item in items_of(runtime, program, tenant_id, payload)]
+
+
 async def items_of(
     runtime: Runtime, program: Program, tenant_id: TenantId, payload: Payload
 ) -> AsyncGenerator[Item, None]:
