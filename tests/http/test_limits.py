@@ -141,7 +141,8 @@ async def test_a33_a_slow_client_is_cut_at_an_absolute_deadline_and_the_others_a
                         head = b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 2000
                         sending.start_soon(trickle, stream, head)
                     case "body":
-                        sending.start_soon(trickle, stream, post(b"", "Content-Length: 100000") + b"a" * 2000)
+                        await stream.send_all(post(b"", "Content-Length: 100000"))
+                        sending.start_soon(trickle, stream, b"a" * 2000)
                     case "stalled":
                         await stream.send_all(post(b"{", "Content-Length: 1000"))
                 assert await ends(stream)

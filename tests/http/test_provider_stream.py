@@ -15,6 +15,7 @@ from tests.http.conftest import Edge, Start
 from tests.http.double import DoubleSocket, interaction, store_down
 from tests.http.raw import Closed, Rejected, Socket, until, websocket
 from tpfd.core.records import InteractionStatus
+from tpfd.http import websocket as module
 from tpfd.http.auth import API_ROLES, parse_tokens
 
 SUBSCRIBE = {"type": "subscribe", "tenantId": "default", "pipeline": "orders", "stepIds": ["pay"], "credit": 3}
@@ -252,7 +253,8 @@ async def test_a_provider_that_does_not_read_is_dropped(start: Start) -> None:
         await client.send(orjson.dumps({**SUBSCRIBE, "credit": 10_000}).decode())
         socket = await edge.service.attached()
         socket.push(*({"requestPayload": "x" * 10_000} for _ in range(5_000)))
-        await socket.detached.wait()
+        with trio.fail_after(module.PING_AFTER_S / 2):  # the next ping would find out too
+            await socket.detached.wait()
 
 
 async def test_requests_that_cannot_be_had_end_the_socket_with_try_again(

@@ -121,7 +121,7 @@ async def stopped(edge: Edge) -> None:
 
 
 async def test_the_drain_answers_long_polls_closes_sockets_and_idle_connections(start: Start) -> None:
-    async with start(drain_grace_ms=10_000) as edge:
+    async with start(drain_grace_ms=60_000) as edge:  # nothing of this may need the grace
         edge.service.put(execution(1))
         poll, idle = await edge.connect(), await edge.connect()
         feeding, providing = websocket(edge, "/pipeline/events"), websocket(edge, "/pipeline/interactions/stream")

@@ -68,10 +68,16 @@ async def test_compression_is_not_agreed_to(start: Start) -> None:
         assert CloseReason.PROTOCOL_ERROR.to_bytes(2, "big") in data
 
 
-async def test_an_endless_message_does_not_fill_the_memory(start: Start) -> None:
+@pytest.mark.parametrize(
+    "beginning",
+    [
+        bytes([0x81, 0x80 | 127]) + (1 << 40).to_bytes(8, "big") + b"\0\0\0\0",  # a message of a tebibyte
+        b"\x83\x80\0\0\0\0",  # a frame of no known kind: nothing behind it can be read
+    ],
+)
+async def test_a_client_that_sends_without_end_does_not_fill_the_memory(start: Start, beginning: bytes) -> None:
     async with start(max_body_bytes=256 * KIB) as edge, websocket(edge, "/pipeline/interactions/stream") as client:
-        endless = bytes([0x81, 0x80 | 127]) + (1 << 40).to_bytes(8, "big") + b"\0\0\0\0"
-        await client.stream.send_all(endless)
+        await client.stream.send_all(beginning)
         chunk = b"x" * 64 * KIB
         tracemalloc.start()
         try:
