@@ -72,23 +72,26 @@ class Process:
 
     Attributes:
         log: where its stdout and stderr go.
+        before: characters that earlier processes of that name have left in it.
     """
 
     name: str
     process: trio.Process
     log: Path
+    before: int
 
     @property
     def pid(self) -> int:
         return self.process.pid
 
     def text(self) -> str:
-        return self.log.read_text("utf-8", "replace")
+        """What this process has written."""
+        return self.log.read_text("utf-8", "replace")[self.before :]
 
-    def events(self, name: str) -> list[dict[str, Any]]:
-        """The structured log lines with that event."""
+    def events(self, name: str = "") -> list[dict[str, Any]]:
+        """The structured log lines, or those with that event."""
         lines = [line for line in self.text().splitlines() if line.startswith("{") and line.endswith("}")]
-        return [event for event in map(json.loads, lines) if event.get("event") == name]
+        return [event for event in map(json.loads, lines) if event.get("event") == name or not name]
 
     def send(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
@@ -108,6 +111,10 @@ class Process:
         self.send(signal.SIGTERM)
         return await self.ended()
 
+    def complained(self) -> list[dict[str, Any]]:
+        """The log lines that an operator would be called for."""
+        return [event for event in self.events() if event["level"] in {"warning", "error"}]
+
     def alive(self) -> None:
         assert self.process.poll() is None, f"{self.name} ended with {self.process.returncode}:\n{self.text()[-3000:]}"
 
@@ -119,6 +126,7 @@ async def running(
     """Runs `tpfd` with arguments for as long as the block lasts; what is left then is killed."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(FOREIGN)}
     log = folder / f"{name}.log"
+    before = len(log.read_text("utf-8", "replace")) if log.exists() else 0
     with log.open("ab") as handle:
         process = await trio.lowlevel.open_process(
             [*command, *arguments],
@@ -130,7 +138,7 @@ async def running(
             start_new_session=True,
         )
     try:
-        yield Process(name, process, log)
+        yield Process(name, process, log, before)
     finally:
         if process.poll() is None:
             with trio.CancelScope(shield=True):
@@ -164,21 +172,24 @@ class Daemon(Process):
 
     async def executions(self) -> list[dict[str, Any]]:
         answer = await self.client.get("/pipeline/executions")
-        found: list[dict[str, Any]] = answer.json()["items"]
+        found: list[dict[str, Any]] = answer.json()
         return found
 
     async def wait_status(self, execution_id: str, *wanted: str, within_s: float = WITHIN_S) -> dict[str, Any]:
-        async def look() -> dict[str, Any] | None:
+        found: dict[str, Any] = {}
+
+        async def look() -> bool:
+            nonlocal found
             self.alive()
             found = await self.status(execution_id)
-            return found if found["status"] in wanted else None
+            return found["status"] in wanted
 
-        return await wait_until(f"{execution_id} to be {' or '.join(wanted)}", look, within_s)
-
-    async def history(self, execution_id: str) -> list[str]:
-        """The types of the execution's facts."""
-        answer = await self.client.get(f"/pipeline/executions/{execution_id}/history", params={"limit": 1000})
-        return [fact["type"] for fact in answer.json()["items"]]
+        try:
+            await wait_until(f"{execution_id} to be {' or '.join(wanted)}", look, within_s)
+        except AssertionError as error:
+            error.add_note(f"it is {found}; the log of {self.name} ends with\n{self.text()[-2000:]}")
+            raise
+        return found
 
 
 def configure(folder: Path, name: str, *pipelines: str, **sections: Any) -> Path:
@@ -221,18 +232,15 @@ async def serving(
     flags = ("--set", f"http.bind={bind}") if bind else ()
     command = (sys.executable, *launcher) if launcher else TPFD
     name = config.stem
-    seen = (folder / f"{name}.log").stat().st_size if (folder / f"{name}.log").exists() else 0
     async with running(name, ["serve", "--config", str(config), *flags], folder, command=command, **environ) as process:
 
         async def address() -> str | None:
             process.alive()
-            ready = Process(name, process.process, process.log).text()[seen:]
-            lines = [json.loads(line) for line in ready.splitlines() if line.startswith("{") and line.endswith("}")]
-            return next((str(line["address"]) for line in lines if line["event"] == "ready"), None)
+            return next((str(event["address"]) for event in process.events("ready")), None)
 
         found = await wait_until(f"{name} to be ready", address)
         async with httpx.AsyncClient(base_url=f"http://{found}", trust_env=False, timeout=30) as client:
-            yield Daemon(name, process.process, process.log, found, client)
+            yield Daemon(name, process.process, process.log, process.before, found, client)
 
 
 def provider_arguments(url: str, log: Path, *options: str) -> list[str]:

@@ -226,9 +226,10 @@ class LiveAwaits:
         """Reads what came through other processes, or was missed."""
         poll_s = self.runtime.settings.live_poll_ms / 1000
         old: frozenset[Any] = frozenset()
+        ticket = self.runtime.bells.elsewhere.ticket()
         while True:
-            ticket = self.runtime.bells.elsewhere.ticket()
             rung = await wait_for(ticket, poll_s)
+            ticket = self.runtime.bells.elsewhere.ticket()  # before reading: what rings from here on counts next time
             asked = session.window.asked
             # Without a hint, only what was out at the last look already: the rest is being answered right now.
             await self._read(session, asked if rung else asked & old)
