@@ -343,7 +343,8 @@ class Double:
         return self.ready
 
     def overview(self) -> Mapping[str, object]:
-        return {"pipelines": [{"pipelineId": "orders"}]}
+        steps = [{"id": "await-decision", "name": "Await Decision", "kind": "AWAIT", "await": True}]
+        return {"node": "n1", "pipelines": [{"id": "orders", "contractVersion": "c1", "steps": steps}]}
 
 
 def store_down() -> StoreError:

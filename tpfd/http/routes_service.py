@@ -34,7 +34,7 @@ async def openapi(call: Call) -> Response:
 
 
 async def overview(call: Call) -> Response:
-    """Pipelines, steps and counts, as the console shows them."""
+    """Which pipelines are loaded, with their steps; the console offers them."""
     return json_response(200, dict(call.service.overview()))
 
 
@@ -79,7 +79,7 @@ ROUTES: tuple[Route, ...] = (
         template="/pipeline/overview",
         access=Access.READ,
         handler=overview,
-        operation=Operation(summary="Pipelines, steps and counts", answers={200: ("for the console", None)}),
+        operation=Operation(summary="Show the loaded pipelines", answers={200: ("pipelines and their steps", None)}),
     ),
     Route(
         method="GET",

@@ -215,4 +215,4 @@ class Service(Protocol):
         """Cheap: called by probes every few seconds."""
 
     def overview(self) -> Mapping[str, object]:
-        """JSON data for the console: pipelines, steps and counts."""
+        """For the console: ``{node, pipelines: [{id, contractVersion, steps: [{id, name, kind, await}]}]}``."""
