@@ -1,8 +1,10 @@
-"""What flows through the channels of a segment."""
+"""What flows through the channels of a segment, and how it is taken out of them."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
+
+import trio
 
 
 class Item(NamedTuple):
@@ -15,3 +17,30 @@ class Item(NamedTuple):
 
     place: int
     value: Any
+
+
+Send = trio.MemorySendChannel[Item]
+Receive = trio.MemoryReceiveChannel[Item]
+
+
+async def sent(send: Send, item: Item) -> bool:
+    """Writes an item; False when nobody reads any more.
+
+    Only this call may say so: user code that talks to the outside can break with the same exception.
+    """
+    try:
+        await send.send(item)
+    except trio.BrokenResourceError:
+        return False
+    return True
+
+
+def with_waiting(receive: Receive, first: Item, limit: int) -> list[Item]:
+    """The item that was received, and what else is in the channel already, `limit` at most."""
+    items = [first]
+    while len(items) < limit:
+        try:
+            items.append(receive.receive_nowait())
+        except (trio.WouldBlock, trio.EndOfChannel):
+            break
+    return items

@@ -38,12 +38,9 @@ from tpfd.core.records import (
 )
 from tpfd.core.session import Window
 from tpfd.errors import Conflict, NonRetryableError
-from tpfd.items import Item
+from tpfd.items import Item, Receive, Send, with_waiting
 from tpfd.program import Program
 from tpfd.runtime import Runtime
-
-Send = trio.MemorySendChannel[Item]
-Receive = trio.MemoryReceiveChannel[Item]
 
 LOOK_PAUSE_S = 0.1
 """Shortest pause between two looks, however often other processes commit."""
@@ -65,7 +62,7 @@ class LiveAwaits:
         session = LiveSession(unit.unit_id, window)
         self.sessions.open(session)
         try:
-            async with receive, send, trio.open_nursery() as nursery:
+            async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._ask, session, record, terms, program, receive)
                 nursery.start_soon(self._look, session)
                 demoted = await self._hand_on(session, program, send)
@@ -79,19 +76,18 @@ class LiveAwaits:
         program = self.runtime.program(record.pipeline_id)
         unit = await self._open_unit(record, terms)
         count = 0
-        async with receive:
-            async for first in receive:
-                page = _page(receive, first, DISPATCH_PAGE)
-                requests = [
-                    await self._request(record, program, terms, item, program.encode(terms.input_type, item.value))
-                    for item in page
-                ]
-                opened = await self._open_page(record, unit.unit_id, terms, requests, ())
-                for item in opened:
-                    _check(item)
-                count += len(page)
-                if terms.pulled:
-                    self.runtime.bells.queue.ring()
+        async for first in receive:
+            page = with_waiting(receive, first, DISPATCH_PAGE)
+            requests = [
+                await self._request(record, program, terms, item, program.encode(terms.input_type, item.value))
+                for item in page
+            ]
+            opened = await self._open_page(record, unit.unit_id, terms, requests, ())
+            for item in opened:
+                _check(item)
+            count += len(page)
+            if terms.pulled:
+                self.runtime.bells.queue.ring()
         return count
 
     async def _open_unit(self, record: ExecutionRecord, terms: AwaitTerms) -> UnitRecord:
@@ -110,8 +106,8 @@ class LiveAwaits:
         self, session: LiveSession, record: ExecutionRecord, terms: AwaitTerms, program: Program, receive: Receive
     ) -> None:
         window = session.window
-        async for first in _paced(session, receive):
-            page = _page(receive, first, min(DISPATCH_PAGE, window.free_count))
+        while (first := await _paced(session, receive)) is not None:
+            page = with_waiting(receive, first, min(DISPATCH_PAGE, window.free_count))
             texts = [program.encode(terms.input_type, item.value) for item in page]
             requests = [
                 await self._request(record, program, terms, item, text) for item, text in zip(page, texts, strict=True)
@@ -249,28 +245,17 @@ class LiveAwaits:
                 session.tell(found)
 
 
-async def _paced(session: LiveSession, receive: Receive) -> Any:
-    """The items of the source, each only when a place is free."""
+async def _paced(session: LiveSession, receive: Receive) -> Item | None:
+    """The next item of the source, once a place is free; None at its end."""
     while True:
         ticket = session.freed.ticket()
-        if session.window.free_count <= 0:
-            await ticket.wait()
-            continue
-        try:
-            yield await receive.receive()
-        except trio.EndOfChannel:
-            return
-
-
-def _page(receive: Receive, first: Item, limit: int) -> list[Item]:
-    """The item and what else is there already."""
-    page = [first]
-    while len(page) < limit:
-        try:
-            page.append(receive.receive_nowait())
-        except (trio.WouldBlock, trio.EndOfChannel):
+        if session.window.free_count > 0:
             break
-    return page
+        await ticket.wait()
+    try:
+        return await receive.receive()
+    except trio.EndOfChannel:
+        return None
 
 
 def _check(item: OpenedItem) -> None:

@@ -6,9 +6,10 @@ publication); the outcome is a value, and ``attempts`` turns it into one transac
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from typing import Any
+from typing import Any, TypeVar
 
 import trio
 from attrs import define, field, frozen
@@ -17,11 +18,16 @@ from tpfd.core.records import FactType, JsonText, Publication
 from tpfd.engine import streams
 from tpfd.engine.calls import Caller, Rejected, Rejection
 from tpfd.engine.plan import Call, Expand, Live, ParkItems, ParkList, ParkOne, Plan, Reduce, Stage, Transform
-from tpfd.engine.ports import LiveAwait, Publisher, RejectSink
+from tpfd.engine.ports import LiveAwait, OutputSession, Publisher, RejectSink
 from tpfd.errors import InternalError, NonRetryableError
-from tpfd.items import Item
+from tpfd.items import Item, Receive, Send, with_waiting
 from tpfd.pipeline.model import Step
 from tpfd.program import Program
+
+T = TypeVar("T")
+
+BATCH_COUNT = 256
+"""Rows that are written at once if they are there."""
 
 
 @frozen
@@ -152,7 +158,28 @@ class Segment:
         return Published()
 
     async def _stream(self, source: AsyncIterator[Item], inner: list[Stage], last: Stage | None) -> Any:
-        """Runs the stages of a stream as tasks; what comes out of its end is consumed here."""
+        """Runs the stages of a stream; what comes out of its end is consumed or published."""
+        if last is not None or self.publisher is None:
+            return await self._flow(source, inner, last, functools.partial(self._consume, last))
+        async with self.publisher.open(self.caller.record) as session:
+            await self._flow(source, inner, last, functools.partial(self._write, session))
+            # Only here is it certain that no stage has failed: what was written is all there is.
+            if self._demoted_item_count is None:
+                await session.place(self.prepare)
+        return Published()
+
+    async def _flow(
+        self,
+        source: AsyncIterator[Item],
+        inner: list[Stage],
+        last: Stage | None,
+        consume: Callable[[Receive], Awaitable[T]],
+    ) -> T:
+        """Runs the stages as tasks, the consumer in this one.
+
+        Raises:
+            BaseExceptionGroup: a stage or the consumer failed.
+        """
         async with trio.open_nursery() as nursery:
             send, receive = trio.open_memory_channel[Item](self._capacity(inner[0] if inner else last))
             nursery.start_soon(self._feed, source, send)
@@ -161,16 +188,22 @@ class Segment:
                 next_send, next_receive = trio.open_memory_channel[Item](self._capacity(follower))
                 nursery.start_soon(self._run_stage, stage, receive, next_send)
                 receive = next_receive
-            result = await self._consume(last, receive)
+            result = await consume(receive)
             # A consumer may be done before its stream is.
             nursery.cancel_scope.cancel("the segment has its result")
         return result
 
-    async def _feed(self, source: AsyncIterator[Item], send: streams.Send) -> None:
+    async def _feed(self, source: AsyncIterator[Item], send: Send) -> None:
         async with aclosing(source) as closing:  # type: ignore[type-var]
             await streams.feed(closing, send)
+        send.close()
 
-    async def _run_stage(self, stage: Stage, receive: streams.Receive, send: streams.Send) -> None:
+    async def _run_stage(self, stage: Stage, receive: Receive, send: Send) -> None:
+        """Runs a stage and then closes its ends, without a checkpoint, so that nothing can come between.
+
+        A stage that fails leaves them open: the nursery ends its neighbours, none of which may take it for the end of
+        the stream.
+        """
         match stage:
             case Call(steps):
                 concurrency = self.program.concurrency(steps[0])
@@ -181,12 +214,13 @@ class Segment:
                 await streams.TransformStage(self.caller, step, self._flush).run(receive, send)
             case Live(step):
                 terms = self.program.terms[step.index]
-                demoted = await self.live.run(self.caller.record, terms, receive, send)
-                self._demoted_item_count = demoted
+                self._demoted_item_count = await self.live.run(self.caller.record, terms, receive, send)
             case _:
                 raise InternalError(f"{type(stage).__name__} is no stage of a stream")
+        send.close()
+        receive.close()
 
-    async def _consume(self, last: Stage | None, receive: streams.Receive) -> Any:
+    async def _consume(self, last: Stage | None, receive: Receive) -> Any:
         match last:
             case Reduce(step):
                 return await streams.reduce(self.caller, step, receive, self._flush)
@@ -197,38 +231,31 @@ class Segment:
                 limit, key = self.max_input_items, "await.aggregate-max-input-items"
                 texts = await self._encoded(receive, step.input_type, limit, key, f"the request of {step.step_id}")
                 return AskOne(step, JsonText("[" + ",".join(texts) + "]"), item_count=len(texts))
-        if self.publisher is not None:
-            return await self._publish(self.publisher, receive)
         return await self._collect(receive)
 
-    async def _publish(self, publisher: Publisher, receive: streams.Receive) -> Outcome:
+    async def _write(self, session: OutputSession, receive: Receive) -> None:
         first = True
-        async with receive, publisher.open(self.caller.record) as session:
-            async for batch in streams.batches(receive):
-                await session.write([self._row(item.value) for item in batch])
-                if first:
-                    first = False
-                    await self.note(FactType.OUTPUT_STARTED, "output-started")
-            if self._demoted_item_count is None:
-                await session.place(self.prepare)
-        return Published()
+        async for item in receive:
+            await session.write([self._row(one.value) for one in with_waiting(receive, item, BATCH_COUNT)])
+            if first:
+                first = False
+                await self.note(FactType.OUTPUT_STARTED, "output-started")
 
-    async def _collect(self, receive: streams.Receive) -> Outcome:
+    async def _collect(self, receive: Receive) -> Outcome:
         limit, key = self.max_result_items, "await.aggregate-max-output-items"
         type_name = self.program.type_at(self.plan.stop)
         return Collected(tuple(await self._encoded(receive, type_name, limit, key, "the result")))
 
     async def _encoded(
-        self, receive: streams.Receive, type_name: str, limit: int, key: str, what: str
+        self, receive: Receive, type_name: str, limit: int, key: str, what: str
     ) -> list[JsonText]:
         """All items of a stream, encoded and in source order; a list is only held under a guard."""
         texts: dict[int, JsonText] = {}
-        async with receive:
-            async for item in receive:
-                if len(texts) >= limit > 0:
-                    message = f"{what} has more than {limit} items; {key} allows no more"
-                    raise NonRetryableError(message, code="too_many_items")
-                texts[item.place] = self.program.encode(type_name, item.value)
+        async for item in receive:
+            if len(texts) >= limit > 0:
+                message = f"{what} has more than {limit} items; {key} allows no more"
+                raise NonRetryableError(message, code="too_many_items")
+            texts[item.place] = self.program.encode(type_name, item.value)
         return [texts[place] for place in sorted(texts)]
 
     def _row(self, value: Any) -> Mapping[str, object]:

@@ -3,8 +3,8 @@
 Memory: a channel holds at most the `buffer_capacity` of the step behind it, a stage at most `max_concurrency` items in
 hand, so a segment of s stages holds at most s * (capacity + concurrency) items whatever the stream's length.
 
-Every stage owns the ends it is given and closes them, so that the end of the stream, and also a consumer that wants no
-more, travels through the chain by itself.
+The end of a stream travels from stage to stage: a stage that ends well has its two ends closed for it (see
+``segment``). One that fails has not: to whoever reads behind it, a failure would look like an end.
 """
 
 from __future__ import annotations
@@ -17,16 +17,14 @@ from contextlib import aclosing, suppress
 from typing import Any, TypeVar
 
 import trio
-from attrs import define, field
+from attrs import define, field, frozen
 
 from tpfd.engine.calls import Caller, Rejected, Rejection
-from tpfd.items import Item
+from tpfd.items import Item, Receive, Send, sent
 from tpfd.pipeline.contract import CallStyle
 from tpfd.pipeline.model import Step
 
 T = TypeVar("T")
-Send = trio.MemorySendChannel[Item]
-Receive = trio.MemoryReceiveChannel[Item]
 Flush = Callable[[list[Rejection]], Awaitable[None]]
 """Hands rejected items to the sink."""
 
@@ -35,29 +33,10 @@ PULL_S = 0.02
 """A generator in a thread is pulled for so many items or so long, whichever comes first: few thread hops for a quick
 parser, no waiting for a slow one."""
 
-BATCH_COUNT = 256
-"""Items that a consumer takes at once if they are there."""
-
-
-async def batches(receive: Receive, limit: int = BATCH_COUNT) -> AsyncIterator[list[Item]]:
-    """What is in the channel, at most `limit` at a time; waits only for the first item of each batch."""
-    async for first in receive:
-        batch = [first]
-        while len(batch) < limit:
-            try:
-                batch.append(receive.receive_nowait())
-            except (trio.WouldBlock, trio.EndOfChannel):
-                break
-        yield batch
-
-
 async def feed(source: AsyncIterator[Item], send: Send) -> None:
     """Writes a source into a channel until it ends or nobody reads any more."""
-    async with send:
-        try:
-            async for item in source:
-                await send.send(item)
-        except trio.BrokenResourceError:
+    async for item in source:
+        if not await sent(send, item):
             return
 
 
@@ -77,7 +56,7 @@ class CallStage:
 
     async def run(self, receive: Receive, send: Send) -> None:
         """Runs until the stream ends."""
-        async with receive, send, trio.open_nursery() as nursery:
+        async with trio.open_nursery() as nursery:
             self._start_worker(nursery, receive, send)
 
     def _start_worker(self, nursery: trio.Nursery, receive: Receive, send: Send) -> None:
@@ -86,22 +65,19 @@ class CallStage:
         nursery.start_soon(self._work, nursery, receive, send)
 
     async def _work(self, nursery: trio.Nursery, receive: Receive, send: Send) -> None:
-        try:
-            async for index, value in receive:
-                self._idle_count -= 1
-                if not self._idle_count and self._worker_count < self.concurrency:
-                    self._start_worker(nursery, receive, send)
-                result = await self.caller.through(self.steps, index, value)
-                if isinstance(result, Rejected):
-                    self.caller.rejections.append(result.rejection)
-                else:
-                    await send.send(Item(index, result))
-                if self.caller.rejections:
-                    await self.flush(self.caller.take_rejections())
-                self._idle_count += 1
-        except trio.BrokenResourceError:
-            # Nobody behind us wants more.
-            nursery.cancel_scope.cancel("the consumer is done")
+        async for index, value in receive:
+            self._idle_count -= 1
+            if not self._idle_count and self._worker_count < self.concurrency:
+                self._start_worker(nursery, receive, send)
+            result = await self.caller.through(self.steps, index, value)
+            if isinstance(result, Rejected):
+                self.caller.rejections.append(result.rejection)
+            elif not await sent(send, Item(index, result)):
+                nursery.cancel_scope.cancel("the consumer is done")
+                return
+            if self.caller.rejections:
+                await self.flush(self.caller.take_rejections())
+            self._idle_count += 1
 
 
 @define(eq=False)
@@ -147,15 +123,12 @@ class ExpandStage:
     async def run(self, receive: Receive, send: Send) -> None:
         """Expands each item of a stream; the numbers run through."""
         index = 0
-        async with receive, send:
-            try:
-                async for _, value in receive:
-                    async with aclosing(self.items(value)) as inner:
-                        async for item in inner:
-                            await send.send(Item(index, item.value))
-                            index += 1
-            except trio.BrokenResourceError:
-                return
+        async for _, value in receive:
+            async with aclosing(self.items(value)) as inner:
+                async for item in inner:
+                    if not await sent(send, Item(index, item.value)):
+                        return
+                    index += 1
 
 
 def _pull(iterator: Iterator[T]) -> list[T]:
@@ -181,31 +154,40 @@ class TransformStage:
         """Runs until the function ends."""
         function = self.caller.program.function(self.step)
         named = {"context": self.caller.context(self.step, None)} if function.wants_context else {}
-        async with receive, send:
-            try:
-                async with aclosing(function.call(values_of(receive), **named)) as generator:
-                    index = 0
-                    async for value in generator:
-                        await send.send(Item(index, value))
-                        index += 1
-            except trio.BrokenResourceError:
-                return
-            if self.caller.rejections:
-                await self.flush(self.caller.take_rejections())
+        async with aclosing(function.call(Values(receive), **named)) as generator:
+            index = 0
+            async for value in generator:
+                if not await sent(send, Item(index, value)):
+                    return
+                index += 1
+        if self.caller.rejections:
+            await self.flush(self.caller.take_rejections())
 
 
 async def reduce(caller: Caller, step: Step, receive: Receive, flush: Flush) -> Any:
     """A stream becomes one value by an async function that takes an async iterator."""
     function = caller.program.function(step)
     named = {"context": caller.context(step, None)} if function.wants_context else {}
-    async with receive:
-        value = await function.call(values_of(receive), **named)
+    value = await function.call(Values(receive), **named)
     if caller.rejections:
         await flush(caller.take_rejections())
     return value
 
 
-async def values_of(receive: Receive) -> AsyncIterator[Any]:
-    """The bare values of a stream, as user functions see them."""
-    async for item in receive:
-        yield item.value
+@frozen
+class Values:
+    """The bare values of a stream, as user functions see them.
+
+    An iterator and not a generator: a function may stop in the middle, and nothing is then left to be closed.
+    """
+
+    receive: Receive
+
+    def __aiter__(self) -> Values:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return (await self.receive.receive()).value
+        except trio.EndOfChannel:
+            raise StopAsyncIteration from None
