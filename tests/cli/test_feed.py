@@ -123,6 +123,26 @@ async def test_a_refused_handshake_is_told_apart_by_its_status(status: int, erro
         nursery.cancel_scope.cancel(reason="the test is over")
 
 
+async def test_a_feed_that_is_cancelled_says_good_bye() -> None:
+    closed: list[int] = []
+    waiting = trio.Event()
+
+    async def wait(socket: WebSocketConnection, path: str) -> None:
+        waiting.set()
+        with pytest.raises(ConnectionClosed) as end:
+            await socket.get_message()
+        assert end.value.reason is not None
+        closed.append(end.value.reason.code)
+
+    async with events(wait) as (url, _):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(until, 1, feed(url))
+            await waiting.wait()
+            nursery.cancel_scope.cancel(reason="enough")
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        assert closed == [1000]
+
+
 async def test_something_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tpfd.client.sockets.CONNECT_TIMEOUT_S", 0.05)
 

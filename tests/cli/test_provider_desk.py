@@ -118,15 +118,19 @@ async def test_a_closed_desk_is_done_when_the_last_answer_is_acknowledged() -> N
     assert done == [False]
 
 
-async def test_an_answer_put_back_comes_again_and_is_marked_as_noted(autojump_clock: MockClock) -> None:
+async def test_an_answer_put_back_comes_again_after_longer_and_longer_pauses(autojump_clock: MockClock) -> None:
     desk = Desk(10, Manners())
     await put(desk, 1)
     assert numbers(desk) == ["1"]
-    desk.put_back(request(1).interaction_id, trio.current_time() + 3)
-    began = trio.current_time()
-    assert await desk.next_due()
-    assert trio.current_time() - began == pytest.approx(3)
-    assert [entry.noted for entry in desk.take_due(trio.current_time(), 1)] == [True]
+    pauses_s, repeats = [], []
+    for _ in range(7):
+        began = trio.current_time()
+        desk.put_back(request(1).interaction_id, began)
+        assert await desk.next_due()
+        pauses_s.append(trio.current_time() - began)
+        repeats += [entry.repeats for entry in desk.take_due(trio.current_time(), 1)]
+    assert pauses_s == pytest.approx([1, 2, 4, 8, 16, 30, 30])
+    assert repeats == [1, 2, 3, 4, 5, 6, 7]
 
 
 async def test_what_nobody_knows_is_neither_settled_nor_put_back() -> None:

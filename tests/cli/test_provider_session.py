@@ -229,7 +229,7 @@ async def test_never_more_than_its_credit_is_in_hand() -> None:
 async def test_an_answer_that_the_store_could_not_take_is_sent_again_and_noted_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tpfd.examples.provider.attachment.REPEAT_S", 0.01)
+    monkeypatch.setattr("tpfd.examples.provider.desk.REPEAT_FIRST_S", 0.01)
     done = trio.Event()
     heard: list[dict[str, object]] = []
 

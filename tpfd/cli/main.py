@@ -6,7 +6,6 @@ none of them, so the list of commands stands here as text and each command's mod
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -118,10 +117,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
         tell_error(error)
         return exit_code(error)
-    except BrokenPipeError:
-        # The reader of our output (`| head`) has gone. Nothing more can be said on stdout, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.FAILED
     return returned if isinstance(returned, int) else Exit.OK
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import click
 import orjson
 
-from tpfd.client.errors import ServerRefused
+from tpfd.client.errors import ExecutionFailed, ServerRefused
 from tpfd.errors import ProblemsError, TpfdError
 
 Column = tuple[str, str]
@@ -104,7 +104,9 @@ def tell_error(error: TpfdError) -> None:
                 tell(printable(str(problem)))
         case ServerRefused():
             code = f" {error.problem.code}" if error.problem.code else ""
-            tell(f"{click.style(f'refused ({error.status}{code})', fg='red')}: {printable(error.message)}")
+            what = "failed" if isinstance(error, ExecutionFailed) else f"refused ({error.status}{code})"
+            said = error.problem.detail if isinstance(error, ExecutionFailed) else error.message
+            tell(f"{click.style(what, fg='red')}: {printable(said or error.message)}")
             for problem in error.problem.errors:
                 tell(f"  {printable(str(problem))}")
             for name, value in error.problem.extra.items():

@@ -31,8 +31,6 @@ PING_EVERY_S = 15.0
 PING_TIMEOUT_S = 10.0
 FINISH_S = 10.0
 """How long what is in hand may take once the process was told to end."""
-REPEAT_S = 1.0
-"""Until an answer is sent again that the daemon could not take."""
 FINAL_CLOSE_CODES = frozenset({1003, 1007, 1008, 1009})
 """The daemon will not have us now or later: it does not understand or does not want what we say."""
 
@@ -170,7 +168,9 @@ class Attachment:
                     settled.append(str(message.get("interactionId")))
                 case "rejected" if _is_passing(message):
                     self.tally.repeated_count += 1
-                    self._desk.put_back(str(message.get("interactionId")), now_s + REPEAT_S)
+                    if self.tally.repeated_count == 1:
+                        self.say(f"an answer will be repeated: {message.get('code')}: {message.get('detail')}")
+                    self._desk.put_back(str(message.get("interactionId")), now_s)
                 case "rejected":
                     self.tally.refused_count += 1
                     if self.tally.refused_count == 1:
@@ -198,7 +198,7 @@ class Attachment:
         at_epoch_ms = _now_epoch_ms()
         for entry in due:
             given = answer(entry.request, self.manners.reject_probability)
-            if not entry.noted:
+            if not entry.repeats:
                 self.tally.approved_count += given.outcome == "approved"
                 self.tally.unapproved_count += given.outcome == "unapproved"
                 lines.append(given.log_line(at_epoch_ms))

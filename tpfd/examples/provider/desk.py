@@ -11,6 +11,9 @@ from attrs import define, field, frozen
 
 from tpfd.examples.provider.decision import LATE_BY_MS, Manners, Mishap, Request
 
+REPEAT_FIRST_S = 1.0
+REPEAT_CAP_S = 30.0
+
 
 @frozen(order=True)
 class Due:
@@ -21,14 +24,14 @@ class Due:
         order: keeps requests that are due together in the order of their arrival.
         request: the request.
         mishap: what goes wrong with its answer.
-        noted: it stands in the log already; its answer is sent once more.
+        repeats: how often the daemon could not take its answer; it stands in the log since the first time.
     """
 
     at_s: float
     order: int
     request: Request = field(order=False)
     mishap: Mishap = field(order=False)
-    noted: bool = field(order=False, default=False)
+    repeats: int = field(order=False, default=0)
 
 
 @define
@@ -102,11 +105,12 @@ class Desk:
             self._unsettled.pop(interaction_id, None)
         self._made_room()
 
-    def put_back(self, interaction_id: str, at_s: float) -> None:
-        """The daemon could not take this answer now: it is due again."""
+    def put_back(self, interaction_id: str, now_s: float) -> None:
+        """The daemon could not take this answer now: it is due again, each time after a longer while."""
         entry = self._unsettled.pop(interaction_id, None)
         if entry is not None:
-            self._push(Due(at_s, entry.order, entry.request, entry.mishap, noted=True))
+            at_s = now_s + min(REPEAT_CAP_S, REPEAT_FIRST_S * 2 ** min(entry.repeats, 10))
+            self._push(Due(at_s, entry.order, entry.request, entry.mishap, entry.repeats + 1))
 
     def _push(self, entry: Due) -> None:
         heapq.heappush(self._waiting, entry)
