@@ -46,19 +46,18 @@ def _arguments() -> argparse.Namespace:
 def _run(workload: Workload, arguments: argparse.Namespace, cache: Path) -> Result:
     runs: list[Sequence[Figure]] = []
     loads: list[float] = []
-    profile: dict[str, object] = {}
-    for _ in range(min(arguments.runs, workload.most_runs)):
+    for number in range(min(arguments.runs, workload.most_runs)):
         # Kept when the workload fails: the logs and the database in it say why.
         folder = Path(tempfile.mkdtemp(prefix=f"tpfd-bench-{workload.name}-"))
-        samples = folder / "samples.json" if arguments.profile else None
+        samples = cache / f"{workload.name}-{number}.json" if arguments.profile else None
         loads.append(load_average())
         try:
             runs.append(workload.measure(Run(folder=folder, cache=cache, profile=samples, row_count=arguments.rows)))
         except BenchFailed as error:
             raise SystemExit(f"{workload.name} failed: {error}\nits files are in {folder}") from error
-        if samples is not None and samples.exists():
-            profile = read_profile(samples)
         shutil.rmtree(folder)
+    files = sorted(cache.glob(f"{workload.name}-*.json"))
+    profile = read_profile(files) if files else {}
     return Result(workload=workload.name, what=workload.what, runs=runs, load_averages=loads, profile=profile)
 
 

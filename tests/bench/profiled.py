@@ -1,17 +1,19 @@
-"""Runs the ``tpfd`` command with a sampler beside it: ``python -m tests.bench.profiled serve …``.
+"""Runs the ``tpfd`` command with a sampler inside: ``python -m tests.bench.profiled serve …``.
 
-A thread looks at all stacks every few milliseconds and counts where they stand; the counts are written as JSON to the
-file that BENCH_PROFILE names. The product itself knows nothing of this. Only ``serve`` is sampled; a ``demo`` has the
-daemon that it starts sampled.
+A timer that runs with the processor time of the process interrupts it every four milliseconds of work; the handler
+counts where the event loop stands or, when that waits, where another thread does. The counts are written as JSON to
+the file that BENCH_PROFILE names. The product itself knows nothing of this. Only ``serve`` is sampled; a ``demo`` has
+the daemon that it starts sampled.
 
-A sample is taken when the sampler gets the interpreter lock, so places that give it up (system calls) are seen a little
-more often than they last. Good enough to find where the time goes, not to compare two builds.
+A timer of processor time, not a sampling thread: a thread has to wait for the interpreter lock and gets it where it is
+given up, so it sees system calls far too often and the code between them hardly ever.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import threading
 from collections import Counter
@@ -22,7 +24,8 @@ from tests.bench.processes import PROFILE_VARIABLE
 from tpfd.cli import main as cli
 from tpfd.cli.demo import children
 
-SAMPLE_S = 0.003
+SAMPLE_S = 0.004
+"""What a kernel with 250 ticks per second can do."""
 IDLE = {
     ("trio/_core/_io_epoll.py", "get_events"),
     ("trio/_core/_thread_cache.py", "_work"),
@@ -30,53 +33,62 @@ IDLE = {
     ("threading.py", "wait"),
 }
 """Innermost places where a thread has nothing to do."""
+LOOP = ("trio/_core/_run.py", "run")
+
+Place = tuple[str, str]
 
 
-class Sampler(threading.Thread):
-    """Counts where the threads of this process stand."""
+class Sampler:
+    """Counts where the threads of this process stand, once its event loop runs."""
 
     def __init__(self) -> None:
-        super().__init__(name="sampler", daemon=True)
-        self._stop = threading.Event()
-        self._places: Counter[tuple[str, str, str]] = Counter()  # thread, place of ours, innermost place
+        self._counts: Counter[tuple[str, str, str]] = Counter()  # thread, place of ours, innermost place
 
-    def run(self) -> None:
-        while not self._stop.wait(SAMPLE_S):
-            names = {thread.ident: thread.name for thread in threading.enumerate()}
-            for ident, frame in sys._current_frames().items():
-                if ident != self.ident:
-                    self._look(names.get(ident, "other"), frame)
-
-    def _look(self, thread: str, frame: FrameType) -> None:
-        inner = _place(frame)
-        if inner in IDLE:
-            self._places[thread, "idle", ""] += 1
-            return
-        ours: tuple[str, str] | None = None
-        outer: FrameType | None = frame
-        while outer is not None and ours is None:
-            place = _place(outer)
-            ours = place if place[0].startswith(("tpfd/", "tests/bench/")) else None
-            outer = outer.f_back
-        name = thread if thread in ("MainThread", "tpfd-sqlite-writer") else "worker threads"
-        self._places[name, ":".join(ours or ("trio", "run")), ":".join(inner)] += 1
+    def start(self) -> None:
+        """Starts the timer. Call it in the main thread."""
+        signal.signal(signal.SIGPROF, self._look)
+        signal.setitimer(signal.ITIMER_PROF, SAMPLE_S, SAMPLE_S)
 
     def finish(self, file: Path) -> None:
         """Stops and writes the counts."""
-        self._stop.set()
-        self.join()
-        rows = [[*place, count] for place, count in self._places.most_common()]
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        rows = [[*place, count] for place, count in self._counts.most_common()]
         file.write_text(json.dumps(rows), encoding="utf-8")
 
+    def _look(self, _signal: int, interrupted: FrameType | None) -> None:
+        places = _stack(interrupted)
+        if LOOP not in places:
+            return
+        if places[0] not in IDLE:
+            self._count("event loop", places)
+            return
+        main = threading.main_thread().ident
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        for ident, frame in sys._current_frames().items():
+            places = _stack(frame)
+            if ident != main and places[0] not in IDLE:
+                self._count("writer" if names.get(ident) == "tpfd-sqlite-writer" else "other threads", places)
+                return
+        self._counts["event loop", "waiting", "waiting"] += 1
 
-def _place(frame: FrameType) -> tuple[str, str]:
-    path = frame.f_code.co_filename
-    for root in ("/site-packages/", f"/python{sys.version_info.major}.{sys.version_info.minor}/"):
-        path = path.rpartition(root)[2]
-    for package in ("/tpfd/", "/tests/bench/"):
-        if package in path:
-            path = package[1:] + path.rpartition(package)[2]
-    return path, frame.f_code.co_name
+    def _count(self, thread: str, places: list[Place]) -> None:
+        ours = next((place for place in places if place[0].startswith(("tpfd/", "tests/bench/steps"))), ("trio", "run"))
+        self._counts[thread, ":".join(ours), ":".join(places[0])] += 1
+
+
+def _stack(frame: FrameType | None) -> list[Place]:
+    """The places of a stack, innermost first: path from its package on, and function."""
+    places = []
+    while frame is not None:
+        path = frame.f_code.co_filename
+        for root in ("/site-packages/", f"/python{sys.version_info.major}.{sys.version_info.minor}/"):
+            path = path.rpartition(root)[2]
+        for package in ("/tpfd/", "/tests/bench/"):
+            if package in path:
+                path = package[1:] + path.rpartition(package)[2]
+        places.append((path, frame.f_code.co_name))
+        frame = frame.f_back
+    return places
 
 
 def main() -> int:

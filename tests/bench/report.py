@@ -15,7 +15,7 @@ from rich.table import Table
 
 from tests.bench.figures import Result, number
 
-PROFILE_ROWS = 22
+PROFILE_ROWS = 40
 
 
 def print_result(console: Console, result: Result) -> None:
@@ -37,20 +37,20 @@ def print_result(console: Console, result: Result) -> None:
     console.print(table)
 
 
-def read_profile(file: Path) -> dict[str, object]:
-    """Shares of the samples that found a thread at work, by thread, module and function.
+def read_profile(files: Sequence[Path]) -> dict[str, object]:
+    """Shares of the samples of all runs that found a thread at work, by thread, module and function.
 
     Returns:
-        ``{"samples": n, "threads": {…}, "modules": {…}, "functions": {…}}``; shares are of the busy samples.
+        ``{"samples": n, "threads": {…}, "modules": {…}, "functions": {…}, "innermost": {…}}``, shares of all samples.
     """
-    rows: list[tuple[str, str, str, int]] = json.loads(file.read_text(encoding="utf-8"))
+    rows: list[tuple[str, str, str, int]] = []
+    for file in files:
+        rows += json.loads(file.read_text(encoding="utf-8"))
     threads: Counter[str] = Counter()
     modules: Counter[str] = Counter()
     functions: Counter[str] = Counter()
     inner: Counter[str] = Counter()
     for thread, ours, innermost, count in rows:
-        if ours == "idle":
-            continue
         threads[thread] += count
         modules[ours.partition(":")[0]] += count
         functions[ours] += count
@@ -70,8 +70,8 @@ def read_profile(file: Path) -> dict[str, object]:
 
 
 def print_profile(console: Console, profile: Mapping[str, object]) -> None:
-    """A profile as tables: shares of busy samples."""
-    console.print(f"profile of the last run, {profile['samples']} busy samples")
+    """A profile as tables."""
+    console.print(f"profile of all runs, {profile['samples']} samples")
     for title in ("threads", "modules", "functions", "innermost"):
         shares = profile[title]
         assert isinstance(shares, dict)
