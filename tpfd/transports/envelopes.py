@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
-from attrs import frozen
+from attrs import define
 
 from tpfd.core import tokens
 from tpfd.core.records import InteractionRecord, JsonText
@@ -14,9 +14,9 @@ from tpfd.core.tokens import SigningKey
 _encode = msgspec.json.Encoder().encode
 
 
-@frozen
+@define(eq=False)
 class EnvelopeWriter:
-    """Writes envelopes.
+    """Writes envelopes. One for all transports of a process, so that a new key reaches them all.
 
     Attributes:
         key: signs resume tokens; None: none are made.
@@ -33,13 +33,13 @@ class EnvelopeWriter:
         record: InteractionRecord,
         request: JsonText,
         now_epoch_ms: int,
-        extra: Mapping[str, str] | None = None,
+        extra: Mapping[str, object] | None = None,
     ) -> bytes:
         """A dispatch envelope as JSON.
 
         Args:
             request: the request payload, wherever it is stored.
-            extra: keys to put first, such as the frame type of a socket.
+            extra: keys to put first: the frame type of a socket, the callback of a webhook.
         """
         envelope: dict[str, object] = {
             **(extra or {}),
