@@ -120,6 +120,17 @@ class Admission:
         self.tell(seen, ended, None)
         return ended
 
+    async def give_up(self, seen: InteractionRecord, message: str) -> Ended:
+        """Ends an interaction that can never be sent, and with it its execution. Raises StoreError."""
+        ended = await self.runtime.store.transact(
+            admission.reads(seen),
+            functools.partial(
+                admission.fail, seen=seen, message=message, now=self.runtime.now(), policy=self.runtime.policy
+            ),
+        )
+        self.tell(seen, ended, None)
+        return ended
+
     def tell(self, seen: InteractionRecord, ended: Ended, value: Any) -> None:
         """Passes on, as hints, what a transaction has made of an interaction."""
         runtime = self.runtime
@@ -137,6 +148,8 @@ class Admission:
             runtime.bells.work.ring()
             runtime.bells.ended.ring()
             runtime.bells.sweep.ring()
+        if ended.queued:
+            runtime.bells.queue.ring()
         if not seen.itemised:
             runtime.bells.facts.ring()
 

@@ -152,7 +152,12 @@ class Admission:
 
 @attrs.frozen
 class Webhook:
-    allow: tuple[str, ...] = texts("Hosts that requests may be sent to; nothing else is called.", reloadable=True)
+    allow: tuple[str, ...] = texts(
+        "Hosts that requests may be sent to, nothing else is called: api.example.org, *.example.org, 192.0.2.1, each "
+        "with :port if only that port is meant. A name whose address is not public also needs that address or its "
+        "network here, as 10.1.0.0/16.",
+        reloadable=True,
+    )
     timeout_ms: int = duration("PT30S", "Deadline of one request, from connecting to the answer.")
 
 

@@ -23,10 +23,12 @@ class PipelineNeeds:
     Attributes:
         signed_token_steps: await steps whose correlation is ``signedResumeToken``, as ``pipeline/step``.
         recovering_steps: steps that hand failed items to the reject sink and go on, likewise.
+        webhook_steps: await steps that send webhooks, likewise.
     """
 
     signed_token_steps: tuple[str, ...] = ()
     recovering_steps: tuple[str, ...] = ()
+    webhook_steps: tuple[str, ...] = ()
 
 
 @attrs.frozen
@@ -49,7 +51,7 @@ def check_startup(config: Config, needs: PipelineNeeds) -> StartupFindings:
         config: the values in effect.
         needs: what the pipelines ask for.
     """
-    errors, strict = tuple(_unsafe(config, needs)), tuple(_undurable(config, needs))
+    errors, strict = tuple(_unsafe(config, needs)), (*_undurable(config, needs), *_unsigned(config, needs))
     advice = tuple(_advice(config))
     if config.strict_startup:
         return StartupFindings(errors + strict, advice)
@@ -82,6 +84,13 @@ def _undurable(config: Config, needs: PipelineNeeds) -> Iterator[Problem]:
         steps = ", ".join(needs.recovering_steps)
         message = f"{config.item_rejects.provider} does not keep rejected items, but {steps} go on without them"
         yield Problem("$.item-rejects.provider", f"{message}; use file in production")
+
+
+def _unsigned(config: Config, needs: PipelineNeeds) -> Iterator[Problem]:
+    """What the other side could not tell from a forgery."""
+    if needs.webhook_steps and not config.await_.resume_token_secrets:
+        steps = ", ".join(needs.webhook_steps)
+        yield Problem("$.await.resume-token-secrets", f"is empty, so the requests of {steps} go out unsigned; set one")
 
 
 def _advice(config: Config) -> Iterator[Problem]:

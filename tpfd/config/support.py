@@ -32,7 +32,6 @@ MISSING_PARTS: Final = (
     "worker.grpc",
     "worker.sqs",
     "worker.request-timeout",
-    "await.webhook",
     "await.kafka",
     "await.sqs",
     "resilience",

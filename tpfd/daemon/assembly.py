@@ -20,12 +20,13 @@ from tpfd.config import reload
 from tpfd.config.load import Loaded
 from tpfd.config.model import Config
 from tpfd.config.secrets import read_secrets
-from tpfd.config.startup import PipelineNeeds
+from tpfd.config.startup import PipelineNeeds, check_startup
 from tpfd.core.records import ExecutionId, TenantId
 from tpfd.core.tokens import SigningKey
 from tpfd.daemon import providers
 from tpfd.daemon.programs import load_programs, needs
 from tpfd.daemon.sampler import Sampler
+from tpfd.daemon.webhooks import Webhooks, allow_list, make_webhooks, targets
 from tpfd.engine.attempts import Attempts
 from tpfd.engine.claims import ClaimLoop
 from tpfd.engine.continuations import Continuations
@@ -70,6 +71,7 @@ class Daemon:
     claims: ClaimLoop
     sweeper: Sweeper
     sockets: ProviderSockets
+    webhooks: Webhooks
     coordinator: Coordinator
     ingests: list[Ingest]
     sampler: Sampler
@@ -90,9 +92,18 @@ class Daemon:
         """Takes what a running daemon can take of a changed configuration and says what it cannot."""
         try:
             new = self.reread()
+            keys = _signing_keys(new.config)
+            allowed = allow_list(new.config)
+            for program in self.runtime.programs.values():
+                targets(self.loaded.config, program.pipeline, allowed)
+            if errors := check_startup(new.config, self.needs).errors:
+                raise ConfigError(errors)
         except (ConfigError, OSError) as error:
             log.error("reload_refused", message=str(error))
             return
+        self.coordinator.admission.keys = keys
+        self.sockets.envelopes.key = keys[0] if keys else None
+        self.webhooks.allow(allowed)
         changed = reload.changes(self.loaded.config, new.config)
         logs.set_level(new.config.telemetry.log.level)
         log.info(
@@ -110,8 +121,7 @@ def assemble(loaded: Loaded, reread: Callable[[], Loaded], store: Store, drainin
     """
     config = loaded.config
     programs = load_programs(config, os.environ)
-    secrets = read_secrets(config, os.environ)
-    keys = tuple(SigningKey(one.kid, one.secret.reveal()) for one in secrets.resume)
+    keys = _signing_keys(config)
     clock = SystemClock()
     runtime = Runtime(
         node=providers.node_name(config),
@@ -125,7 +135,8 @@ def assemble(loaded: Loaded, reread: Callable[[], Loaded], store: Store, drainin
         threads=providers.step_threads(config),
     )
     sessions = Sessions()
-    sockets = ProviderSockets(runtime=runtime, envelopes=EnvelopeWriter(keys[0] if keys else None))
+    envelopes = EnvelopeWriter(keys[0] if keys else None)
+    sockets = ProviderSockets(runtime=runtime, envelopes=envelopes)
     admission = Admission(runtime=runtime, sessions=sessions, outlet=sockets, keys=keys)
     keeper = LeaseKeeper(runtime)
     attempts = Attempts(
@@ -170,12 +181,18 @@ def assemble(loaded: Loaded, reread: Callable[[], Loaded], store: Store, drainin
         claims=ClaimLoop(runtime, attempts.run),
         sweeper=sweeper,
         sockets=sockets,
+        webhooks=make_webhooks(config, runtime, envelopes, admission.give_up),
         coordinator=coordinator,
         ingests=_ingests(config, runtime, submitting),
         sampler=Sampler(runtime=runtime, keeper=keeper, tenant_id=TenantId(config.tenancy.default_tenant)),
         http=_http(config),
         reread=reread,
     )
+
+
+def _signing_keys(config: Config) -> tuple[SigningKey, ...]:
+    """The secrets of resume tokens and webhooks; the first signs."""
+    return tuple(SigningKey(one.kid, one.secret.reveal()) for one in read_secrets(config, os.environ).resume)
 
 
 def _ingests(config: Config, runtime: Runtime, submitting: Submitting) -> list[Ingest]:

@@ -4,8 +4,8 @@
 
     run
     └─ store, socket server, keepers          open first, close last
-       └─ work      attempts, live sessions
-          └─ intake HTTP and WebSocket, claim loop, sweeper, object pollers
+       └─ work      attempts, live sessions, webhooks on their way
+          └─ intake HTTP and WebSocket, claim loop, sweeper, object pollers, webhook senders
 
 A drain cancels *intake*, gives *work* its grace, hands back what is left, and ends. Work that needs the outside (a live
 session) cannot go on without intake and is handed back at once. A second signal ends the process where it stands: the
@@ -82,7 +82,7 @@ async def _main(loaded: Loaded, reread: Callable[[], Loaded]) -> None:
         for warning in findings.warnings:
             log.warning("startup_advice", path=warning.path, message=warning.message)
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-            async with trio.open_nursery() as services:
+            async with daemon.webhooks.connections, trio.open_nursery() as services:
                 services.start_soon(daemon.keeper.run)
                 services.start_soon(daemon.sockets.run)
                 services.start_soon(store.watch, daemon.runtime.bells.ring_all)
@@ -109,6 +109,8 @@ async def _work(
             intake.start_soon(daemon.sweeper.run)
             for poller in daemon.ingests:
                 intake.start_soon(poller.run)
+            for sender in daemon.webhooks.senders:
+                intake.start_soon(sender.run, work)
             log.info("ready", address=address, pipelines=sorted(daemon.runtime.programs), node=daemon.runtime.node)
             await notifier.ready(f"serving {', '.join(sorted(daemon.runtime.programs))} on {address}")
             await _first_stop(signals, daemon, notifier)
@@ -121,6 +123,7 @@ async def _work(
             intake.cancel_scope.cancel("drain")
         with trio.move_on_after(daemon.grace_ms / 1000):
             await daemon.claims.idle()
+            await daemon.webhooks.idle()
         left = daemon.keeper.held_count
         if left:
             log.warning("grace_over", handing_back=left)
