@@ -13,12 +13,14 @@ from attrs import evolve
 from tpfd import examples
 from tpfd.config.model import Config
 from tpfd.config.startup import PipelineNeeds
+from tpfd.daemon.webhooks import allow_list, targets
 from tpfd.errors import ConfigError, Problem
 from tpfd.pipeline.contract import bind_functions, bind_types
 from tpfd.pipeline.loader import load_pipeline
 from tpfd.pipeline.model import Correlation, Pipeline
 from tpfd.pipeline.routing import routes
 from tpfd.program import Program, StepDefaults, compile_program
+from tpfd.transports.webhook_target import webhook_steps
 
 EXAMPLE = "example:"
 
@@ -29,11 +31,13 @@ def load_programs(config: Config, environ: Mapping[str, str]) -> dict[str, Progr
     Raises:
         ConfigError: every problem of every pipeline, each with its file.
     """
+    allowed = allow_list(config)
     programs: dict[str, Program] = {}
     problems: list[Problem] = []
     for place, name in enumerate(config.pipelines):
         try:
             program = _program(name, config, environ)
+            targets(config, program.pipeline, allowed)
         except ConfigError as error:
             problems.extend(Problem(f"{name}: {problem.path}", problem.message) for problem in error.problems)
             continue
@@ -105,6 +109,11 @@ def needs(programs: Mapping[str, Program]) -> PipelineNeeds:
         ),
         recovering_steps=tuple(
             f"{program.pipeline_id}/{step.step_id}" for program, step in steps if program.recovers(step)
+        ),
+        webhook_steps=tuple(
+            f"{program.pipeline_id}/{step.step_id}"
+            for program in programs.values()
+            for step in webhook_steps(program.pipeline)
         ),
     )
 
