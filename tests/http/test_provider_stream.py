@@ -236,16 +236,16 @@ async def test_messages_behind_the_subscription_in_one_frame_count(edge: Edge) -
 
 
 async def test_what_was_sent_before_leaving_is_admitted(edge: Edge) -> None:
-    for number in range(200):
+    for number in range(400):
         edge.service.interactions["default", f"I{number:04d}"] = interaction(number)
     edge.service.hold = trio.Event()
     async with attached(edge) as (provider, socket):
-        await provider.say(*(complete(number) for number in range(200)))
-        await until(lambda: edge.service.completing_at_once == 64)
+        await provider.say(*(complete(number) for number in range(400)))
+        await until(lambda: edge.service.completing_at_once == 64)  # and the reader waits for room
     edge.service.hold.set()
     await socket.detached.wait()
     done = [record for record in edge.service.interactions.values() if record.status is InteractionStatus.COMPLETED]
-    assert len(done) == 200
+    assert len(done) == 400
 
 
 async def test_a_provider_that_does_not_read_is_dropped(start: Start) -> None:

@@ -78,7 +78,8 @@ class _Stream:
         self._outbox_send, self._outbox_recv = trio.open_memory_channel[list[bytes]](BATCHES_WAITING)
         self._completion_send, self._completion_recv = trio.open_memory_channel[Completion](COMPLETIONS_WAITING)
         self._admitting = 0
-        self._reading = trio.CancelScope()
+        self._reading_is_over = False
+        self._receiving = trio.CancelScope()
         self._pushing = trio.CancelScope()
         self._failure: TpfdError | None = None
 
@@ -89,8 +90,7 @@ class _Stream:
             async with self._outbox_send, trio.open_nursery() as work:
                 work.start_soon(self._push)
                 try:
-                    with self._reading:
-                        await self._read(messages, work)
+                    await self._read(messages, work)
                 except trio.EndOfChannel:
                     pass
                 except FrameRefused as refused:
@@ -105,7 +105,17 @@ class _Stream:
         while True:
             for message in messages:
                 await self._take(message, work)
-            messages = _messages(await self._socket.receive())
+            with trio.CancelScope() as self._receiving:
+                if self._reading_is_over:
+                    return
+                messages = _messages(await self._socket.receive())
+            if self._receiving.cancelled_caught:
+                return
+
+    def _stop_reading(self, reason: str) -> None:
+        """Ends the waiting for the next frame; what has come already is taken to its end."""
+        self._reading_is_over = True
+        self._receiving.cancel(reason)
 
     async def _take(self, message: object, work: trio.Nursery) -> None:
         kind = message.get("type") if isinstance(message, dict) else None
@@ -173,7 +183,7 @@ class _Stream:
                     await self._outbox_send.send(await self._provider.next_requests())
             except TpfdError as error:
                 self._failure = error
-                self._reading.cancel("there are no more requests to be had")
+                self._stop_reading("there are no more requests to be had")
 
     async def _write(self) -> None:
         """Sends what is ready together. Once the provider is gone, what is left is dropped."""
@@ -192,7 +202,7 @@ class _Stream:
                     await self._socket.send(_frame(batch[start : start + MAX_FRAME_MESSAGES]))
             except trio.BrokenResourceError:
                 gone = True
-                self._reading.cancel("the provider is gone")
+                self._stop_reading("the provider is gone")
 
 
 def _messages(frame: str) -> list[object]:
