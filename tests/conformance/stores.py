@@ -5,23 +5,30 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import Protocol
 
+from tpfd.core.records import Fact
+from tpfd.stores.deciding import keep_all_facts
 from tpfd.stores.memory import MemoryStore
 from tpfd.stores.protocol import Store
 from tpfd.stores.sqlite import open_sqlite
 
-OpenStore = Callable[[Path], AbstractAsyncContextManager[Store]]
-"""Opens an empty store that may keep files in the given folder."""
+
+class OpenStore(Protocol):
+    def __call__(
+        self, folder: Path, /, keep_fact: Callable[[Fact], bool] = keep_all_facts
+    ) -> AbstractAsyncContextManager[Store]:
+        """Opens an empty store that may keep files in the given folder, and keeps the facts that `keep_fact` passes."""
 
 
 @asynccontextmanager
-async def _memory(_folder: Path) -> AsyncIterator[Store]:
-    yield MemoryStore()
+async def _memory(_folder: Path, keep_fact: Callable[[Fact], bool] = keep_all_facts) -> AsyncIterator[Store]:
+    yield MemoryStore(keep_fact=keep_fact)
 
 
 @asynccontextmanager
-async def _sqlite(folder: Path) -> AsyncIterator[Store]:
-    async with open_sqlite(folder / "store.db") as store:
+async def _sqlite(folder: Path, keep_fact: Callable[[Fact], bool] = keep_all_facts) -> AsyncIterator[Store]:
+    async with open_sqlite(folder / "store.db", keep_fact=keep_fact) as store:
         yield store
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import trio
 import trio.testing
 
 from tests.conformance.samples import EXECUTION_ID, OTHER, TENANT, always, execution, fact, increment, put
+from tests.conformance.stores import STORES
 from tpfd.core.records import ExecutionId, SequencedFact
 from tpfd.core.transact import Decision
 from tpfd.errors import InternalError
@@ -93,10 +96,11 @@ async def test_a_reader_that_follows_the_feed_misses_nothing(store: Store) -> No
                 seen.append(sequenced.fact.key)
                 after = sequenced.seq
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(follow)
-        for name in "abcdefgh":
-            nursery.start_soon(write, name)
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(follow)
+            for name in "abcdefgh":
+                nursery.start_soon(write, name)
     assert len(set(seen)) == 8 * 20
 
 
@@ -121,6 +125,14 @@ async def test_forgetting_many_facts(store: Store) -> None:
     await store.forget(TENANT, EXECUTION_ID)
     assert await store.feed(after=0, limit=9) == []
     await store.forget(TENANT, EXECUTION_ID)  # nothing left is no error
+
+
+@pytest.mark.parametrize("name", sorted(STORES))
+async def test_the_journal_keeps_what_the_filter_passes(name: str, tmp_path: Path) -> None:
+    async with STORES[name](tmp_path, keep_fact=lambda one: one.key != "small") as store:
+        await put(store, execution(), facts=(fact("small"), fact("large")))
+        assert keys(await store.feed(after=0, limit=9)) == ["large"]
+        assert await store.last_seq() == 1
 
 
 async def test_watching_goes_on_until_cancelled_and_own_commits_do_not_ring(store: Store) -> None:

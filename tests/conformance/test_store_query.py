@@ -59,6 +59,7 @@ async def pages(
         found.append(page.records)
         if page.cursor is None:
             return found
+        assert page.cursor != cursor, "a cursor that does not move"
         cursor = page.cursor
 
 

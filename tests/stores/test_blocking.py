@@ -39,6 +39,7 @@ async def test_threads_are_not_the_event_loop_and_are_limited() -> None:
     running = 0
     most = 0
     lock = threading.Lock()
+    entered = threading.Semaphore(0)
     go = threading.Event()
 
     def call() -> int:
@@ -46,6 +47,7 @@ async def test_threads_are_not_the_event_loop_and_are_limited() -> None:
         with lock:
             running += 1
             most = max(most, running)
+        entered.release()
         go.wait()
         with lock:
             running -= 1
@@ -59,6 +61,8 @@ async def test_threads_are_not_the_event_loop_and_are_limited() -> None:
     async with trio.open_nursery() as nursery:
         for _ in range(6):
             nursery.start_soon(run)
+        for _ in range(2):
+            await trio.to_thread.run_sync(entered.acquire)
         await trio.testing.wait_all_tasks_blocked()
         go.set()
     assert most == 2

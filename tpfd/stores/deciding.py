@@ -44,9 +44,11 @@ def check(decision: Decision[Any]) -> None:
     """
     if decision.touched_count > MAX_TOUCHED:
         raise InternalError(f"a decision writes {decision.touched_count} records, {MAX_TOUCHED} are allowed")
+    if decision.touched_count < 2:
+        return
     touched = [key_of(record) for record in decision.puts]
     touched.extend(decision.deletes)
-    if len(touched) > 1 and len(set(touched)) < len(touched):
+    if len(set(touched)) < len(touched):
         twice = next(key for key in touched if touched.count(key) > 1)
         raise InternalError(f"a decision writes the {twice.kind.name} {twice.record_id!r} twice")
 
