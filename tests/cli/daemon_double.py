@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, cast
+from typing import Any
 
 from attrs import define, field, frozen
 
@@ -71,7 +71,7 @@ def playing(*replies: Reply) -> Iterator[DaemonDouble]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    double.url = f"http://127.0.0.1:{cast('int', server.server_address[1])}"
+    double.url = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:

@@ -32,7 +32,7 @@ PROBLEM = {
     "title": "Unprocessable Content",
     "status": 422,
     "code": "payload_invalid",
-    "detail": "payload does not fit its type",
+    "detail": "payload does not fit its type: 'a lot' is not a decimal @ $.totalAmount",
     "errors": [{"path": "$.totalAmount", "message": "'a lot' is not a decimal"}],
 }
 
@@ -50,7 +50,7 @@ def command_of(name: str) -> click.Command:
 
 
 def every_command() -> list[tuple[str, click.Command]]:
-    found = [("", cli)]
+    found: list[tuple[str, click.Command]] = [("", cli)]
     for name in COMMANDS:
         command = command_of(name)
         found.append((name, command))

@@ -122,7 +122,7 @@ async def test_no_process_outlives_the_block(tmp_path: Path) -> None:
     with trio.fail_after(60):
         arguments = ["provider", "--url", "http://127.0.0.1:9", "--step", "s"]
         async with running("tpfd provider", arguments, tmp_path / "log", child_environ({})) as child:
-            while b"not attached" not in (tmp_path / "log").read_bytes():
+            while b"not connected" not in (tmp_path / "log").read_bytes():
                 await trio.sleep(0.01)
     assert child.process.returncode == 0
 
@@ -217,6 +217,7 @@ def test_a_demo_that_is_told_to_stop_takes_its_processes_with_it(tmp_path: Path)
         log = tmp_path / "provider.jsonl"
         while demo.poll() is None and not (log.exists() and log.stat().st_size):
             time.sleep(0.02)
+        assert demo.poll() is None, demo.communicate()[1]
         spawned = _children_of(demo.pid)
         assert len(spawned) == 2
         demo.send_signal(signal.SIGTERM)

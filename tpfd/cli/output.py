@@ -106,6 +106,8 @@ def tell_error(error: TpfdError) -> None:
             code = f" {error.problem.code}" if error.problem.code else ""
             what = "failed" if isinstance(error, ExecutionFailed) else f"refused ({error.status}{code})"
             said = error.problem.detail if isinstance(error, ExecutionFailed) else error.message
+            if error.problem.errors:
+                said = said.partition(f": {error.problem.errors[0]}")[0]  # they follow, each on a line of its own
             tell(f"{click.style(what, fg='red')}: {printable(said or error.message)}")
             for problem in error.problem.errors:
                 tell(f"  {printable(str(problem))}")

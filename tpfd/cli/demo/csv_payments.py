@@ -126,7 +126,7 @@ async def run_csv_demo(demo: CsvDemo) -> dict[str, Any]:
             child_environ({}),
         ) as provider,
     ):
-        await provider.says("attached to")
+        await provider.says("connected to")
         took = await _watched(demo, aside, row_count, client, server, provider)
     counted = await file_work(count_output, demo.output)
     summary = _summary(demo, counted, took)

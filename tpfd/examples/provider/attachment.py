@@ -177,7 +177,7 @@ class Attachment:
                         self.say(f"an answer was refused: {message.get('code')}: {message.get('detail')}")
                     settled.append(str(message.get("interactionId")))
                 case "error":
-                    self._complaint = ProblemDetail.from_json(400, message, reason="the daemon complains")
+                    self._complaint = ProblemDetail.from_json(400, message, reason="the daemon refused the provider")
         return settled
 
     # --- out --------------------------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ class Provider:
                 break
             attempt = 1 if self.tally.asked_count > asked_before else attempt + 1
             if attempt == 1:
-                self.say(f"not attached to {self.target.url}: {lost}; trying until it is there")
+                self.say(f"not connected to {self.target.url}: {lost}; trying until it is there")
             with trio.move_on_after(backoff_s(attempt, self.dice.random())):
                 await self.stopping.wait()
         return self.tally
@@ -69,7 +69,7 @@ class Provider:
             return error.message
 
     async def _attend(self, socket: WebSocketConnection) -> str:
-        self.say(f"attached to {self.target.url}, step {self.target.step}")
+        self.say(f"connected to {self.target.url}, asking for step {self.target.step}")
         attachment = Attachment(
             socket=socket,
             target=self.target,
