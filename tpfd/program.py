@@ -9,6 +9,7 @@ from attrs import field, frozen
 from tpfd.codec.digests import digest
 from tpfd.codec.payloads import PayloadCodec
 from tpfd.core.awaits import AwaitTerms
+from tpfd.core.budget import scope_of
 from tpfd.core.records import JsonText, Payload
 from tpfd.errors import ConfigError, InternalError, NonRetryableError, Problem
 from tpfd.pipeline.contract import StepFunction
@@ -17,6 +18,9 @@ from tpfd.pipeline.routing import Routing
 
 QUEUED_TRANSPORTS = frozenset({"websocket", "webhook"})
 """Transports whose requests wait in a queue until somebody takes them: a socket, or our own sender."""
+
+ENDPOINT_TRANSPORTS = frozenset({"websocket"})
+"""Transports with an endpoint to which an admission budget belongs."""
 
 
 @frozen(kw_only=True)
@@ -31,6 +35,7 @@ class StepDefaults:
         max_concurrency: calls (or unresolved interactions) at a time.
         buffer_capacity: items in the channel before a step.
         sequential: one at a time, in order.
+        budgets: the number of requests that are out is bounded over all replicas together.
     """
 
     retry_limit: int = 3
@@ -40,6 +45,7 @@ class StepDefaults:
     max_concurrency: int = 128
     buffer_capacity: int = 128
     sequential: bool = False
+    budgets: bool = True
 
 
 @frozen(kw_only=True)
@@ -137,7 +143,11 @@ def compile_program(
     if problems:
         raise ConfigError(problems)
     codec = PayloadCodec(pipeline.types)
-    terms = {step.index: _terms(pipeline, step, codec) for step in pipeline.steps if step.kind is StepKind.AWAIT}
+    terms = {
+        step.index: _terms(pipeline, step, codec, budgets=defaults.budgets)
+        for step in pipeline.steps
+        if step.kind is StepKind.AWAIT
+    }
     return Program(pipeline=pipeline, codec=codec, functions=functions, routing=routing, terms=terms, defaults=defaults)
 
 
@@ -149,7 +159,7 @@ def suffix_stop(pipeline: Pipeline, await_index: int) -> int:
     return len(pipeline.steps)
 
 
-def _terms(pipeline: Pipeline, step: Step, codec: PayloadCodec) -> AwaitTerms:
+def _terms(pipeline: Pipeline, step: Step, codec: PayloadCodec, *, budgets: bool) -> AwaitTerms:
     spec = step.await_spec
     if spec is None:
         raise InternalError(f"await step {step.step_id} has no await settings")
@@ -179,9 +189,16 @@ def _terms(pipeline: Pipeline, step: Step, codec: PayloadCodec) -> AwaitTerms:
         escalate_to=spec.escalate_to,
         on_timeout=on_timeout,
         on_timeout_count=on_timeout_count,
+        budget_scope=scope_of(pipeline.pipeline_id, step.step_id) if budgets and _has_endpoint(step) else None,
         takes_many=step.cardinality.takes_many,
         gives_many=step.cardinality.gives_many,
     )
+
+
+def _has_endpoint(step: Step) -> bool:
+    """Whether the step asks one-to-one at an endpoint of which only so many requests may be out."""
+    spec = step.await_spec
+    return spec is not None and spec.transport in ENDPOINT_TRANSPORTS and step.cardinality is Cardinality.ONE_TO_ONE
 
 
 def _not_yet(pipeline: Pipeline) -> list[Problem]:

@@ -24,7 +24,8 @@ from tpfd.bell import wait_for
 from tpfd.codec.digests import digest
 from tpfd.core import dispatching, ids
 from tpfd.core.awaits import AwaitTerms, Request, answer_of
-from tpfd.core.dispatching import DISPATCH_PAGE, Opened, OpenedItem
+from tpfd.core.budget import Place
+from tpfd.core.dispatching import DISPATCH_PAGE, Opened, OpenedItem, OpenedItems
 from tpfd.core.execution import Refused
 from tpfd.core.kinds import INTERACTION
 from tpfd.core.records import (
@@ -83,7 +84,7 @@ class LiveAwaits:
                 for item in page
             ]
             opened = await self._open_page(record, unit.unit_id, terms, requests, ())
-            for item in opened:
+            for item in opened.items:
                 _check(item)
             count += len(page)
             if terms.pulled:
@@ -119,7 +120,7 @@ class LiveAwaits:
             try:
                 opened = await self._open_page(record, session.unit_id, terms, requests, places)
             except BaseException:
-                self.outlet.release(places)
+                self.outlet.release(record.pipeline_id, terms.step_id, places, frozenset())
                 raise
             self._sent(session, opened, texts, places)
         window.end_source()
@@ -128,27 +129,30 @@ class LiveAwaits:
     def _sent(
         self,
         session: LiveSession,
-        opened: Sequence[OpenedItem],
+        opened: OpenedItems,
         texts: Sequence[JsonText],
-        places: Sequence[str],
+        places: Sequence[Place],
     ) -> None:
         """Sends what is new, takes what is answered, counts the rest as out."""
+        first = opened.items[0].record
+        step = (first.pipeline_id, first.step_id)
         unused = list(places)
         queued = False
-        for item, text in zip(opened, texts, strict=True):
-            _check(item)
-            interaction = item.record
-            session.records[interaction.interaction_id] = interaction
-            if item.opened is Opened.ANSWERED:
-                session.tell(interaction)
-            elif item.opened is Opened.SENT and interaction.delivery is not None:
-                unused.remove(interaction.delivery)
-                self.outlet.send(interaction, text)
-            else:
-                queued = True
-        self.outlet.release(unused)
-        step = (opened[0].record.pipeline_id, opened[0].record.step_id)
-        self.runtime.metrics.interactions_dispatched.add(*step, count=len(opened))
+        try:
+            for item, text in zip(opened.items, texts, strict=True):
+                _check(item)
+                interaction = item.record
+                session.records[interaction.interaction_id] = interaction
+                if item.opened is Opened.ANSWERED:
+                    session.tell(interaction)
+                elif item.opened is Opened.SENT and interaction.delivery is not None:
+                    unused.remove(Place(interaction.delivery, interaction.permit_slot))
+                    self.outlet.send(interaction, text)
+                else:
+                    queued = True
+        finally:
+            self.outlet.release(*step, unused, opened.occupied)
+        self.runtime.metrics.interactions_dispatched.add(*step, count=len(opened.items))
         if queued:
             self.runtime.bells.queue.ring()
 
@@ -158,23 +162,23 @@ class LiveAwaits:
         unit_id: UnitId,
         terms: AwaitTerms,
         requests: Sequence[Request],
-        places: Sequence[str],
-    ) -> tuple[OpenedItem, ...]:
+        places: Sequence[Place],
+    ) -> OpenedItems:
         runtime = self.runtime
         opened = await runtime.store.transact(
-            dispatching.item_reads(record, unit_id, requests),
+            dispatching.item_reads(record, unit_id, terms, requests, places),
             functools.partial(
                 dispatching.open_items,
                 claimed=record,
                 unit_id=unit_id,
                 terms=terms,
                 requests=requests,
-                deliveries=places,
+                places=places,
                 now=runtime.now(),
             ),
         )
         if opened.refused is None:
-            return opened.items
+            return opened
         if opened.refused.code == "unit_ended":
             raise NonRetryableError(opened.refused.message, code="await_failed")
         raise Conflict(opened.refused.message, code=opened.refused.code)

@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from tpfd.core.budget import Place
 from tpfd.core.records import InteractionRecord, JsonText, TenantId
 
 
 class Outlet(Protocol):
     """Sockets of this process that take requests."""
 
-    def reserve(self, tenant_id: TenantId, pipeline_id: str, step_id: str, count: int) -> list[str]:
-        """Takes up to `count` free places; the socket id of each."""
+    def reserve(self, tenant_id: TenantId, pipeline_id: str, step_id: str, count: int) -> list[Place]:
+        """Takes up to `count` free places, of sockets and of the step's budget."""
 
-    def release(self, socket_ids: Sequence[str]) -> None:
-        """Gives reserved places back unused."""
+    def release(self, pipeline_id: str, step_id: str, places: Sequence[Place], occupied: frozenset[int]) -> None:
+        """Gives reserved places back unused.
+
+        Args:
+            occupied: slots that turned out not to be free.
+        """
 
     def send(self, record: InteractionRecord, request: JsonText) -> None:
         """Sends a committed interaction with its payload to the socket in its `delivery`, into the reserved place.

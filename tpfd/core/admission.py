@@ -11,9 +11,10 @@ from enum import StrEnum
 
 from attrs import evolve, frozen
 
-from tpfd.core import awaits, execution, itemised
+from tpfd.core import awaits, budget, execution, itemised
 from tpfd.core.awaits import Completion
-from tpfd.core.events import ExecutionPolicy, Release, UnitEnded
+from tpfd.core.cleanup import PARENT
+from tpfd.core.events import Cancel, ExecutionPolicy, Release, UnitEnded
 from tpfd.core.execution import Refused, Transition
 from tpfd.core.kinds import EXECUTION, INTERACTION, LATE, UNIT
 from tpfd.core.records import (
@@ -25,12 +26,13 @@ from tpfd.core.records import (
     InteractionStatus,
     JsonText,
     LateRecord,
+    PermitRecord,
     TenantId,
     TerminalReason,
     UnitRecord,
     UnitStatus,
 )
-from tpfd.core.transact import Decision, Need, Read, Snapshot
+from tpfd.core.transact import Decision, Key, Need, Read, Snapshot
 
 TIMEOUT_ACTOR = "timeout"
 """Who answers when `onTimeout` gives the answer."""
@@ -148,10 +150,10 @@ def expire(snapshot: Snapshot, seen: InteractionRecord, now: int, policy: Execut
     if not interaction.status.open:
         return Decision(Ended(verdict=Verdict.ENDED, interaction=interaction))
     if scene.over:
-        return cancel(scene.interaction, now)
+        return _call_off(scene, now, policy)
     if scene.from_before:
         redrive_count = scene.parent.redrive_count
-        again = awaits.reopened_interaction(interaction, scene.unit, redrive_count, delivery=None, now=now)
+        again = awaits.reopened_interaction(interaction, scene.unit, redrive_count, place=None, now=now)
         return Decision(Ended(verdict=Verdict.NOT_DUE, interaction=again), puts=(again,))
     if now >= interaction.deadline_epoch_ms:
         return _expire(scene, now, policy)
@@ -173,10 +175,20 @@ def expire(snapshot: Snapshot, seen: InteractionRecord, now: int, policy: Execut
     return Decision(Ended(verdict=Verdict.NOT_DUE, interaction=interaction))
 
 
-def cancel(interaction: InteractionRecord, now: int) -> Decision[Ended]:
-    """Ends an interaction whose execution is over."""
+def _call_off(scene: _Scene, now: int, policy: ExecutionPolicy) -> Decision[Ended]:
+    """Ends an interaction whose execution, or whose execution's parent, is over.
+
+    A child goes with it. Without its question nothing would ever wake it again, should the parent be re-driven now.
+    """
+    interaction = scene.interaction
     after = awaits.ended(interaction, InteractionStatus.CANCELLED, now, "its execution ended")
-    return Decision(Ended(verdict=Verdict.ENDED, interaction=after), puts=(after,))
+    puts: tuple[object, ...] = (after,)
+    facts: tuple[Fact, ...] = ()
+    outcome = execution.apply(scene.parent, Cancel(reason="its execution ended", actor=PARENT), now, policy)
+    if isinstance(outcome, Transition):
+        puts, facts = (after, outcome.record), outcome.facts
+    ended = Ended(verdict=Verdict.ENDED, interaction=after)
+    return Decision(ended, puts=puts, deletes=budget.freed(interaction), facts=facts)
 
 
 def orphan(tenant_id: TenantId, claimed_interaction_id: str, body: JsonText, actor: str | None, now: int) -> LateRecord:
@@ -198,20 +210,28 @@ def orphan(tenant_id: TenantId, claimed_interaction_id: str, body: JsonText, act
 def _complete(scene: _Scene, completion: Completion, now: int, policy: ExecutionPolicy) -> Decision[Ended]:
     after = awaits.completed(scene.interaction, completion, now)
     unit, parent = scene.unit, scene.parent
+    slot = budget.freed(scene.interaction)
     if not unit.itemised:
-        return _complete_scalar(scene, after, now, policy)
+        return _complete_scalar(scene, after, slot, now, policy)
     if not itemised.is_parked_on(parent, unit):
         # Live, or not yet parked: the answer is kept, and found by the session or by the scan after parking.
-        return Decision(Ended(verdict=Verdict.ADMITTED, interaction=after), puts=(after,))
+        return Decision(Ended(verdict=Verdict.ADMITTED, interaction=after), puts=(after,), deletes=slot)
     child = itemised.child_of(parent, unit, after, now)
     return Decision(
         Ended(verdict=Verdict.ADMITTED, interaction=after, due=(child.execution_id,)),
         puts=(after, child),
+        deletes=slot,
         facts=(itemised.continued(parent, child, now),),
     )
 
 
-def _complete_scalar(scene: _Scene, after: InteractionRecord, now: int, policy: ExecutionPolicy) -> Decision[Ended]:
+def _complete_scalar(
+    scene: _Scene,
+    after: InteractionRecord,
+    slot: tuple[Key[PermitRecord], ...],
+    now: int,
+    policy: ExecutionPolicy,
+) -> Decision[Ended]:
     unit = awaits.moved_unit(scene.unit, UnitStatus.COMPLETED, now)
     key = f"admitted-{after.interaction_id}"
     admitted = _fact(
@@ -225,10 +245,12 @@ def _complete_scalar(scene: _Scene, after: InteractionRecord, now: int, policy: 
     outcome = execution.apply(scene.parent, event, now, policy)
     if isinstance(outcome, Refused):
         # Not parked on it: whoever runs it finds the answer when it comes to the await.
-        return Decision(Ended(verdict=Verdict.ADMITTED, interaction=after), puts=(after, unit), facts=(admitted,))
+        admission = Ended(verdict=Verdict.ADMITTED, interaction=after)
+        return Decision(admission, puts=(after, unit), deletes=slot, facts=(admitted,))
     return Decision(
         Ended(verdict=Verdict.ADMITTED, interaction=after, due=(outcome.record.execution_id,)),
         puts=(after, unit, outcome.record),
+        deletes=slot,
         facts=(admitted, *outcome.facts),
     )
 
@@ -253,7 +275,7 @@ def fail(
     if scene is None or not scene.interaction.status.open:
         return Decision(Ended(verdict=Verdict.ENDED, interaction=None if scene is None else scene.interaction))
     if scene.over:
-        return cancel(scene.interaction, now)
+        return _call_off(scene, now, policy)
     return _end_badly(scene, _BY_DISPATCH, message, now, policy)
 
 
@@ -312,6 +334,7 @@ def _end_badly(scene: _Scene, end: _BadEnd, message: str, now: int, policy: Exec
     return Decision(
         Ended(verdict=end.verdict, interaction=after, due=due, unit_ended=True),
         puts=tuple(puts),
+        deletes=budget.freed(interaction),
         facts=tuple(facts),
     )
 
@@ -344,7 +367,9 @@ def _both(first: Decision[Ended], second: Decision[Ended]) -> Decision[Ended]:
         due=first.result.due,
         unit_ended=first.result.unit_ended,
     )
-    return Decision(result, puts=(*first.puts, *second.puts), facts=(*first.facts, *second.facts))
+    return Decision(
+        result, puts=(*first.puts, *second.puts), deletes=first.deletes, facts=(*first.facts, *second.facts)
+    )
 
 
 def _fact(scene: _Scene, fact_type: FactType, key: str, now: int, **data: str | None) -> Fact:

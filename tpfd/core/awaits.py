@@ -12,6 +12,7 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from tpfd.core import ids
+from tpfd.core.budget import Place
 from tpfd.core.records import (
     ExecutionRecord,
     InteractionRecord,
@@ -35,6 +36,7 @@ class AwaitTerms:
         pulled: the outside takes requests from a queue (websocket); else they are only listed, or sent by us.
         on_timeout: canonical value admitted at the deadline; None: the deadline fails the execution.
         on_timeout_count: its items, where the answer is a list.
+        budget_scope: names the budget of requests that may be out; None: there is none.
     """
 
     step_id: str
@@ -55,6 +57,7 @@ class AwaitTerms:
     escalate_to: str | None = None
     on_timeout: JsonText | None = None
     on_timeout_count: int | None = None
+    budget_scope: str | None = None
 
 
 @frozen
@@ -134,7 +137,7 @@ def new_interaction(
     request: Request,
     *,
     causation_id: str,
-    delivery: str | None,
+    place: Place | None,
     now: int,
 ) -> InteractionRecord:
     """An interaction as it is first written: in the hands of a socket, in the queue of its step, or listed."""
@@ -151,7 +154,7 @@ def new_interaction(
         item_index=request.item_index,
         itemised=unit.itemised,
         redrive_count=execution.redrive_count,
-        status=InteractionStatus.WAITING if unit.pulled and delivery is None else InteractionStatus.DISPATCHED,
+        status=InteractionStatus.WAITING if unit.pulled and place is None else InteractionStatus.DISPATCHED,
         version=1,
         input_type=terms.input_type,
         output_type=terms.output_type,
@@ -164,8 +167,9 @@ def new_interaction(
         request_count=request.item_count,
         request_digest=request.digest,
         transport_type=terms.transport_type,
-        delivery=delivery,
-        send_count=0 if delivery is None else 1,
+        delivery=None if place is None else place.socket_id,
+        permit_slot=None if place is None else place.slot,
+        send_count=0 if place is None else 1,
         assignee=terms.assignee,
         group=terms.group,
         deadline_epoch_ms=now + terms.timeout_ms,
@@ -188,7 +192,7 @@ def new_interaction(
 
 
 def reopened_interaction(
-    record: InteractionRecord, unit: UnitRecord, redrive_count: int, *, delivery: str | None, now: int
+    record: InteractionRecord, unit: UnitRecord, redrive_count: int, *, place: Place | None, now: int
 ) -> InteractionRecord:
     """The interaction in a new re-drive of its execution: same ids, new deadline.
 
@@ -197,14 +201,15 @@ def reopened_interaction(
 
     Args:
         redrive_count: that of the execution.
-        delivery: socket that takes it, if it has to be asked again.
+        place: where it goes, if it has to be asked again; None: it waits, or is listed.
     """
     if not record.status.open:
         record = evolve(
             record,
-            status=InteractionStatus.WAITING if unit.pulled and delivery is None else InteractionStatus.DISPATCHED,
-            delivery=delivery,
-            send_count=record.send_count + (delivery is not None),
+            status=InteractionStatus.WAITING if unit.pulled and place is None else InteractionStatus.DISPATCHED,
+            delivery=None if place is None else place.socket_id,
+            permit_slot=None if place is None else place.slot,
+            send_count=record.send_count + (place is not None),
             error_message=None,
             ttl_epoch_s=None,
         )
@@ -226,13 +231,14 @@ def _plus(ms: int | None, more_ms: int) -> int | None:
     return None if ms is None else ms + more_ms
 
 
-def delivered(record: InteractionRecord, socket_id: str, now: int) -> InteractionRecord:
-    """A socket has taken it out of the queue."""
+def delivered(record: InteractionRecord, place: Place, now: int) -> InteractionRecord:
+    """A socket has it."""
     return evolve(
         record,
         status=InteractionStatus.DISPATCHED,
         version=record.version + 1,
-        delivery=socket_id,
+        delivery=place.socket_id,
+        permit_slot=place.slot,
         send_count=record.send_count + 1,
         updated_epoch_ms=now,
     )

@@ -14,6 +14,7 @@ from attrs import frozen
 
 from tpfd.core import awaits, execution, ids
 from tpfd.core.awaits import AwaitTerms, Request
+from tpfd.core.budget import Place, Takings, slot_reads
 from tpfd.core.events import ExecutionPolicy, OpenUnit, Release, Suspend
 from tpfd.core.execution import Outcome, Refused, Transition
 from tpfd.core.kinds import EXECUTION, INTERACTION, UNIT
@@ -31,8 +32,8 @@ from tpfd.core.records import (
 )
 from tpfd.core.transact import Decision, Read, Snapshot
 
-DISPATCH_PAGE = 20
-"""Items opened by one decision."""
+DISPATCH_PAGE = 12
+"""Items opened by one decision: each may write itself and its slot of the budget."""
 
 
 class Opened(StrEnum):
@@ -55,10 +56,15 @@ class OpenedItem:
 
 @frozen
 class OpenedItems:
-    """Either the items in the order of the requests, or why nothing was opened."""
+    """Either the items in the order of the requests, or why nothing was opened.
+
+    Attributes:
+        occupied: slots of the budget that were not free after all.
+    """
 
     items: tuple[OpenedItem, ...] = ()
     refused: Refused | None = None
+    occupied: frozenset[int] = frozenset()
 
 
 def owned(record: ExecutionRecord | None, fence: int) -> Refused | None:
@@ -109,10 +115,13 @@ def stream_reads(claimed: ExecutionRecord, unit_id: UnitId) -> tuple[Read, ...]:
     return (Read(EXECUTION.key_of(claimed)), Read(UNIT.key(claimed.tenant_id, unit_id)))
 
 
-def item_reads(claimed: ExecutionRecord, unit_id: UnitId, requests: Sequence[Request]) -> tuple[Read, ...]:
+def item_reads(
+    claimed: ExecutionRecord, unit_id: UnitId, terms: AwaitTerms, requests: Sequence[Request], places: Sequence[Place]
+) -> tuple[Read, ...]:
     """What `open_items` looks at."""
     return (
         *stream_reads(claimed, unit_id),
+        *slot_reads(terms.budget_scope, places),
         *(
             Read(INTERACTION.key(claimed.tenant_id, ids.interaction_id(unit_id, request.item_index)))
             for request in requests
@@ -126,15 +135,14 @@ def open_items(
     unit_id: UnitId,
     terms: AwaitTerms,
     requests: Sequence[Request],
-    deliveries: Sequence[str],
+    places: Sequence[Place],
     now: int,
 ) -> Decision[OpenedItems]:
     """Opens a page of items.
 
     Args:
         requests: at most DISPATCH_PAGE.
-        deliveries: sockets with a free place, one per item at most; the first new items go to them, further ones
-            wait in the queue of the step.
+        places: where new items can go at once, one per item at most; further ones wait in the queue of the step.
     """
     record = snapshot.get(EXECUTION.key_of(claimed))
     if lost := owned(record, claimed.fence):
@@ -144,16 +152,16 @@ def open_items(
     if unit is None or unit.status is not UnitStatus.WAITING_EXTERNAL:
         status = "gone" if unit is None else unit.status
         return Decision(OpenedItems(refused=Refused("unit_ended", f"the await unit is {status}")))
-    places = iter(deliveries)
+    takings = Takings(snapshot, terms.budget_scope, list(places), now)
     items: list[OpenedItem] = []
     puts: list[object] = []
     causation = execution.transition_key(record)
     for request in requests:
-        known = snapshot.get(INTERACTION.key(unit.tenant_id, ids.interaction_id(unit_id, request.item_index)))
+        interaction_id = ids.interaction_id(unit_id, request.item_index)
+        known = snapshot.get(INTERACTION.key(unit.tenant_id, interaction_id))
         if known is None:
-            made = awaits.new_interaction(
-                record, unit, terms, request, causation_id=causation, delivery=next(places, None), now=now
-            )
+            place = takings.take(interaction_id)
+            made = awaits.new_interaction(record, unit, terms, request, causation_id=causation, place=place, now=now)
             puts.append(made)
             items.append(OpenedItem(Opened.SENT, made))
         elif known.request_digest != request.digest:
@@ -162,8 +170,8 @@ def open_items(
             items.append(OpenedItem(Opened.ANSWERED, known))
         elif known.redrive_count < record.redrive_count:
             out = known.status.open
-            delivery = None if out else next(places, None)
-            again = awaits.reopened_interaction(known, unit, record.redrive_count, delivery=delivery, now=now)
+            place = None if out else takings.take(interaction_id)
+            again = awaits.reopened_interaction(known, unit, record.redrive_count, place=place, now=now)
             puts.append(again)
             items.append(OpenedItem(Opened.ATTACHED if out else Opened.SENT, again))
         elif known.status.open:
@@ -173,7 +181,8 @@ def open_items(
     if any(item.opened is Opened.CHANGED for item in items):
         # Nothing is sent from a page of which a part is not to be trusted.
         return Decision(OpenedItems(tuple(items)))
-    return Decision(OpenedItems(tuple(items)), puts=tuple(puts))
+    opened = OpenedItems(tuple(items), occupied=frozenset(takings.occupied))
+    return Decision(opened, puts=(*puts, *takings.permits))
 
 
 def scalar_reads(claimed: ExecutionRecord, unit_id: UnitId) -> tuple[Read, ...]:
@@ -211,7 +220,7 @@ def park_scalar(
     if unit is None or interaction is None:
         unit = awaits.new_unit(record, terms, itemised=False, now=now)
         interaction = awaits.new_interaction(
-            record, unit, terms, request, causation_id=execution.transition_key(record), delivery=None, now=now
+            record, unit, terms, request, causation_id=execution.transition_key(record), place=None, now=now
         )
     elif interaction.request_digest != request.digest:
         return Decision(Refused("source_changed", f"step {terms.step_id} was asked something else before"))
@@ -219,7 +228,7 @@ def park_scalar(
         return _go_on(outcome, unit, awaits.answer_of(interaction), now, policy)
     else:
         unit = awaits.reopened_unit(unit, record, now)
-        interaction = awaits.reopened_interaction(interaction, unit, record.redrive_count, delivery=None, now=now)
+        interaction = awaits.reopened_interaction(interaction, unit, record.redrive_count, place=None, now=now)
     dispatched = execution.fact(
         record,
         FactType.INTERACTION_DISPATCHED,

@@ -187,7 +187,7 @@ def continue_items(snapshot: Snapshot, unit_key: Key[UnitRecord], seen: UnitReco
             continue
         if interaction.status is not InteractionStatus.COMPLETED:
             if interaction.redrive_count < parent.redrive_count:
-                again = awaits.reopened_interaction(interaction, unit, parent.redrive_count, delivery=None, now=now)
+                again = awaits.reopened_interaction(interaction, unit, parent.redrive_count, place=None, now=now)
                 puts.append(again)
             continue
         if child is None:

@@ -267,6 +267,7 @@ class InteractionRecord:
     transport_metadata: Mapping[str, str] = {}
     delivery: str | None = None  # socket that holds it; None: nobody does
     send_count: int = 0  # times it was handed to the transport
+    permit_slot: int | None = None  # its slot of the admission budget; None: it was never handed out, or has none
     dispatch_due_epoch_ms: int | None = None  # DISPATCHING: when to try again, unless it is sent by then
     actor: str | None = None  # who answered
     completion_key: str | None = None  # idempotency key of the completion

@@ -11,33 +11,54 @@ from collections.abc import Sequence
 from attrs import evolve, frozen
 
 from tpfd.core import awaits
+from tpfd.core.budget import Place, Takings, slot_reads
 from tpfd.core.kinds import EXECUTION, INTERACTION, SOCKET
 from tpfd.core.records import InteractionRecord, InteractionStatus, SocketRecord
 from tpfd.core.transact import Decision, Key, Read, Snapshot
 
-DELIVERY_PAGE = 20
-"""Interactions moved by one decision."""
+DELIVERY_PAGE = 12
+"""Interactions moved by one decision: each may write itself and its slot of the budget."""
 
 
-def deliver_reads(interactions: Sequence[InteractionRecord]) -> tuple[Read, ...]:
-    """What `deliver` looks at: the interactions and their executions."""
-    reads = [Read(INTERACTION.key_of(record)) for record in interactions]
-    reads.extend({Read(EXECUTION.key(record.tenant_id, record.execution_id)) for record in interactions})
-    return tuple(reads)
+def deliver_reads(
+    interactions: Sequence[InteractionRecord], scope: str | None, places: Sequence[Place]
+) -> tuple[Read, ...]:
+    """What `deliver` looks at: the interactions, their executions, and slots of the budget."""
+    executions = dict.fromkeys(EXECUTION.key(record.tenant_id, record.execution_id) for record in interactions)
+    return (
+        *(Read(INTERACTION.key_of(record)) for record in interactions),
+        *(Read(key) for key in executions),
+        *slot_reads(scope, places),
+    )
+
+
+@frozen
+class Delivered:
+    """What a socket was given, and slots of the budget that were not free after all."""
+
+    taken: tuple[InteractionRecord, ...]
+    occupied: frozenset[int] = frozenset()
 
 
 def deliver(
-    snapshot: Snapshot, interactions: Sequence[InteractionRecord], socket_id: str, now: int
-) -> Decision[tuple[InteractionRecord, ...]]:
-    """Gives those that still wait to a socket; the others were quicker elsewhere."""
+    snapshot: Snapshot,
+    interactions: Sequence[InteractionRecord],
+    scope: str | None,
+    places: Sequence[Place],
+    now: int,
+) -> Decision[Delivered]:
+    """Gives those that still wait to a socket, as far as there are places; the others were quicker elsewhere."""
+    takings = Takings(snapshot, scope, list(places), now)
     taken = []
     for seen in interactions:
         record = snapshot.get(INTERACTION.key_of(seen))
         parent = snapshot.get(EXECUTION.key(seen.tenant_id, seen.execution_id))
         if record is None or record.status is not InteractionStatus.WAITING or parent is None or parent.status.terminal:
             continue
-        taken.append(awaits.delivered(record, socket_id, now))
-    return Decision(tuple(taken), puts=tuple(taken))
+        place = takings.take(record.interaction_id, record.permit_slot)
+        if place is not None:
+            taken.append(awaits.delivered(record, place, now))
+    return Decision(Delivered(tuple(taken), frozenset(takings.occupied)), puts=(*taken, *takings.permits))
 
 
 def renew(snapshot: Snapshot, sockets: Sequence[SocketRecord], now: int, lease_ms: int) -> Decision[frozenset[str]]:

@@ -95,6 +95,7 @@ def step_defaults(config: Config) -> StepDefaults:
         max_concurrency=steps.max_concurrency,
         buffer_capacity=steps.backpressure_buffer_capacity,
         sequential=steps.parallelism == "SEQUENTIAL",
+        budgets=config.await_.admission.enabled,
     )
 
 

@@ -25,15 +25,17 @@ from tpfd.bell import Bell, wait_for
 from tpfd.boundaries import one_pass
 from tpfd.core import sockets
 from tpfd.core.awaits import question_of
+from tpfd.core.budget import Place
 from tpfd.core.kinds import INTERACTION, INTERACTION_HELD, SOCKET, queue_partition
 from tpfd.core.records import InteractionId, InteractionRecord, JsonText, SocketRecord, TenantId
-from tpfd.core.sockets import DELIVERY_PAGE
+from tpfd.core.sockets import DELIVERY_PAGE, Delivered
 from tpfd.core.transact import Read
 from tpfd.errors import StoreError
 from tpfd.ops.logs import get_logger
 from tpfd.ops.repeating import Repeating
 from tpfd.runtime import Runtime
 from tpfd.transports.envelopes import EnvelopeWriter
+from tpfd.transports.permits import PermitPool
 
 log = get_logger("tpfd.sockets")
 
@@ -105,29 +107,54 @@ class ProviderSockets:
     runtime: Runtime
     envelopes: EnvelopeWriter
     _sockets: dict[str, Socket] = field(factory=dict, init=False)
+    _pools: dict[tuple[str, str], PermitPool | None] = field(factory=dict, init=False)
     _turn: int = field(default=0, init=False)
 
     # ── places, for live sessions ──
 
-    def reserve(self, tenant_id: TenantId, pipeline_id: str, step_id: str, count: int) -> list[str]:
+    def reserve(self, tenant_id: TenantId, pipeline_id: str, step_id: str, count: int) -> list[Place]:
         """Takes up to `count` free places, in turn over the sockets that serve the step."""
         fitting = [socket for socket in self._sockets.values() if self._serves(socket, tenant_id, pipeline_id, step_id)]
-        places: list[str] = []
+        free = sum(max(socket.free_count, 0) for socket in fitting)
+        pool = self._pool(pipeline_id, step_id)
+        slots: Sequence[int | None] = [None] * min(count, free) if pool is None else pool.offer(min(count, free))
+        places: list[Place] = []
         self._turn += 1
-        fitting = fitting[self._turn % len(fitting) :] + fitting[: self._turn % len(fitting)] if fitting else []
-        while len(places) < count and fitting:
+        while len(places) < len(slots):
             fitting = [socket for socket in fitting if socket.free_count > 0]
-            for socket in fitting[: count - len(places)]:
-                socket.reserved_count += 1
-                places.append(socket.socket_id)
+            for socket in fitting[self._turn % len(fitting) :] + fitting[: self._turn % len(fitting)]:
+                if len(places) < len(slots):
+                    socket.reserved_count += 1
+                    places.append(Place(socket.socket_id, slots[len(places)]))
         return places
 
-    def release(self, socket_ids: Sequence[str]) -> None:
+    def release(self, pipeline_id: str, step_id: str, places: Sequence[Place], occupied: frozenset[int]) -> None:
         """Gives reserved places back."""
-        for socket_id in socket_ids:
-            if (socket := self._sockets.get(socket_id)) is not None:
+        for place in places:
+            if (socket := self._sockets.get(place.socket_id)) is not None:
                 socket.reserved_count -= 1
                 socket.freed.ring()
+        self._give_back(pipeline_id, step_id, [place.slot for place in places], occupied)
+
+    def _give_back(self, pipeline_id: str, step_id: str, slots: Sequence[int | None], occupied: frozenset[int]) -> None:
+        free = [slot for slot in slots if slot is not None and slot not in occupied]
+        pool = self._pool(pipeline_id, step_id) if free else None
+        if pool is not None:
+            for slot in free:
+                pool.give_back(slot)
+
+    def _pool(self, pipeline_id: str, step_id: str) -> PermitPool | None:
+        """The budget of a step; None: it has none."""
+        if (pipeline_id, step_id) not in self._pools:
+            program = self.runtime.programs.get(pipeline_id)
+            if program is None:
+                # Another process runs this pipeline and keeps its budget.
+                return None
+            step = program.pipeline.await_step(step_id)
+            scope = program.terms[step.index].budget_scope
+            size = program.concurrency(step)
+            self._pools[pipeline_id, step_id] = None if scope is None else PermitPool(self.runtime, scope, size)
+        return self._pools[pipeline_id, step_id]
 
     def send(self, record: InteractionRecord, request: JsonText) -> None:
         """Sends a delivered interaction into its reserved place, if its socket still lives."""
@@ -136,7 +163,8 @@ class ProviderSockets:
             socket.push(record, self._envelope(record, request))
 
     def settled(self, record: InteractionRecord) -> None:
-        """An interaction is over, whoever answered it."""
+        """An interaction is over, whoever answered it: its slot is free, and its place at a socket of ours."""
+        self._give_back(record.pipeline_id, record.step_id, [record.permit_slot], frozenset())
         for socket in self._sockets.values():
             socket.answered(record.interaction_id)
 
@@ -211,38 +239,46 @@ class ProviderSockets:
     async def _take(self, socket: Socket) -> bool:
         """Takes waiting requests into free places; True when there may be more."""
         more = False
-        runtime, record = self.runtime, socket.record
         for step_id in socket.step_ids:
             limit = min(socket.free_count, DELIVERY_PAGE)
             if limit <= 0:
                 return False
-            socket.reserved_count += limit
-            taken: tuple[InteractionRecord, ...] = ()
-            texts: dict[InteractionId, JsonText] = {}
-            try:
-                partition = queue_partition(record.tenant_id, record.pipeline_id, step_id)
-                page = await runtime.store.query(INTERACTION_HELD, partition, limit=limit)
-                if page.records:
-                    # Before the delivery: between that and the push there must be no way to be cancelled.
-                    texts = {
-                        one.interaction_id: await payloads.text_of(runtime, one.tenant_id, question_of(one))
-                        for one in page.records
-                    }
-                    taken = await runtime.store.transact(
-                        sockets.deliver_reads(page.records),
-                        functools.partial(
-                            sockets.deliver,
-                            interactions=page.records,
-                            socket_id=socket.socket_id,
-                            now=runtime.now(),
-                        ),
-                    )
-                    more = more or len(page.records) == limit
-            finally:
-                socket.reserved_count -= limit - len(taken)
-            for interaction in taken:
-                socket.push(interaction, self._envelope(interaction, texts[interaction.interaction_id]))
+            partition = queue_partition(socket.record.tenant_id, socket.record.pipeline_id, step_id)
+            page = await self.runtime.store.query(INTERACTION_HELD, partition, limit=limit)
+            if page.records:
+                taken = await self._deliver(socket, step_id, page.records)
+                more = more or (taken > 0 and len(page.records) == limit)
         return more
+
+    async def _deliver(self, socket: Socket, step_id: str, waiting: Sequence[InteractionRecord]) -> int:
+        """Delivers what still waits, as far as the step's budget goes; the number delivered."""
+        runtime, pipeline_id = self.runtime, socket.record.pipeline_id
+        # Before the delivery: between that and the push there must be no way to be cancelled.
+        texts = {
+            one.interaction_id: await payloads.text_of(runtime, one.tenant_id, question_of(one)) for one in waiting
+        }
+        pool = self._pool(pipeline_id, step_id)
+        if pool is not None and pool.empty:
+            await pool.look()
+        # One that was out before keeps its slot and needs none, so there may be fewer slots than requests.
+        slots = [] if pool is None else pool.offer(len(waiting))
+        places = [Place(socket.socket_id, slot) for slot in (*slots, *[None] * (len(waiting) - len(slots)))]
+        socket.reserved_count += len(waiting)
+        delivered = Delivered(())
+        try:
+            scope = None if pool is None else pool.scope
+            delivered = await runtime.store.transact(
+                sockets.deliver_reads(waiting, scope, places),
+                functools.partial(sockets.deliver, interactions=waiting, scope=scope, places=places, now=runtime.now()),
+            )
+        finally:
+            socket.reserved_count -= len(waiting) - len(delivered.taken)
+            used = {record.permit_slot for record in delivered.taken}
+            unused = [slot for slot in slots if slot not in used]
+            self._give_back(pipeline_id, step_id, unused, delivered.occupied)
+        for interaction in delivered.taken:
+            socket.push(interaction, self._envelope(interaction, texts[interaction.interaction_id]))
+        return len(delivered.taken)
 
     # ── leases of all sockets ──
 
