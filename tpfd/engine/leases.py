@@ -23,6 +23,7 @@ from tpfd.core.records import ExecutionId, ExecutionRecord, ExecutionStatus
 from tpfd.core.transact import Decision, Read, Snapshot
 from tpfd.errors import StoreError
 from tpfd.ops.logs import get_logger
+from tpfd.ops.repeating import Repeating
 from tpfd.runtime import Runtime
 
 log = get_logger("tpfd.lease")
@@ -69,6 +70,7 @@ class LeaseKeeper:
     runtime: Runtime
     _held: dict[ExecutionId, Lease] = field(factory=dict, init=False)
     _changed: Bell = field(factory=Bell, init=False)
+    _repeating: Repeating = field(factory=lambda: Repeating(log), init=False)
 
     @property
     def held_count(self) -> int:
@@ -120,10 +122,11 @@ class LeaseKeeper:
         except StoreError as error:
             # Inside the lease it is tried again, sooner each time; the scope's deadline ends the attempt if it fails.
             retry_s = max(0.2, (leases[0].scope.deadline - sent_at) / 8)
-            log.warning("lease_renewal_failed", leases=len(leases), message=error.message, retry_s=round(retry_s, 2))
+            self._repeating.failed("lease_renewal_failed", leases=len(leases), message=error.message)
             for lease in leases:
                 lease.renew_at = trio.current_time() + retry_s
             return
+        self._repeating.worked("lease_renewal_works_again")
         for lease in leases:
             lease.renew_at = sent_at + renew_after_ms(lease_ms) / 1000
             if (why := refused.get(lease.record.execution_id)) is None:
