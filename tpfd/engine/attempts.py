@@ -202,7 +202,7 @@ class Attempts:
 
     async def _parked_again(self, record: ExecutionRecord) -> bool:
         """After a re-drive: a unit whose items were all asked is parked again, not asked again."""
-        if record.await_unit_id is None:
+        if record.await_unit_id is None or not record.redrive_count:
             return False
         unit = await self.runtime.store.get(UNIT.key(record.tenant_id, record.await_unit_id))
         if unit is None or not unit.itemised or not unit.dispatch_complete or unit.status is UnitStatus.COMPLETED:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import nullcontext
 from random import Random
 from typing import Any
 
@@ -120,38 +121,19 @@ class Caller:
             if not routing.takes(step, type_name):
                 continue
             function = self.program.function(step)
-            if function.style is CallStyle.INLINE:
-                # The common case of a quick pure function: nothing to await when all goes well.
-                result = await self._inline(function, step, item_index, value)
-            else:
-                result = await self._retried(function, step, item_index, value, 0)
+            result = await self._tried(function, step, item_index, value, 0)
+            if isinstance(result, Failure):
+                result = await self._retried(function, step, item_index, value, result)
             if isinstance(result, Rejected):
                 return result
             if step.cardinality is not Cardinality.SIDE_EFFECT:
                 value = result
         return value
 
-    async def _inline(self, function: StepFunction, step: Step, item_index: int | None, value: Any) -> Any:
-        named = {"context": self.context(step, item_index)} if function.wants_context else {}
-
-        async def once() -> Any:
-            return function.call(value, **named)
-
-        done = await one_execution(once)
-        if isinstance(done, Failure):
-            return await self._retried(function, step, item_index, value, 1, done)
-        return done
-
     async def _retried(
-        self,
-        function: StepFunction,
-        step: Step,
-        item_index: int | None,
-        value: Any,
-        tries: int,
-        failure: Failure | None = None,
+        self, function: StepFunction, step: Step, item_index: int | None, value: Any, failure: Failure
     ) -> Any:
-        """Calls until it works, the retries are used up, or another try cannot help."""
+        """After the first call failed: calls until it works, the retries are used up, or another try cannot help."""
         limit = self.program.defaults.retry_limit if step.retry.limit is None else step.retry.limit
         backoff = Backoff(
             step.retry.wait_ms or self.program.defaults.retry_wait_ms,
@@ -159,23 +141,20 @@ class Caller:
             step.retry.max_backoff_ms or self.program.defaults.max_backoff_ms,
             self.policy.backoff.jitter,
         )
-        while True:
-            if failure is not None:
-                if not failure.retryable or tries > limit:
-                    break
-                delay_ms = backoff.delay_ms(tries, self.random.random(), failure.floor_ms)
-                self.log.info(
-                    "step_retry",
-                    step_id=step.step_id,
-                    item_index=item_index,
-                    code=failure.code,
-                    message=failure.message,
-                    retry=tries,
-                    delay_ms=delay_ms,
-                )
-                await trio.sleep(delay_ms / 1000)
-            done = await one_execution(functools.partial(self._once, function, step, item_index, value, tries))
-            await trio.lowlevel.checkpoint_if_cancelled()
+        tries = 1
+        while failure.retryable and tries <= limit:
+            delay_ms = backoff.delay_ms(tries, self.random.random(), failure.floor_ms)
+            self.log.info(
+                "step_retry",
+                step_id=step.step_id,
+                item_index=item_index,
+                code=failure.code,
+                message=failure.message,
+                retry=tries,
+                delay_ms=delay_ms,
+            )
+            await trio.sleep(delay_ms / 1000)
+            done = await self._tried(function, step, item_index, value, tries)
             if not isinstance(done, Failure):
                 return done
             failure, tries = done, tries + 1
@@ -183,9 +162,17 @@ class Caller:
             return Rejected(Rejection(step, "item", value, 1, failure.error, item_index, tries - 1, limit))
         raise failure.error
 
+    async def _tried(
+        self, function: StepFunction, step: Step, item_index: int | None, value: Any, attempt: int
+    ) -> Any | Failure:
+        """One call; what it raises is a Failure."""
+        done = await one_execution(functools.partial(self._once, function, step, item_index, value, attempt))
+        await trio.lowlevel.checkpoint_if_cancelled()
+        return done
+
     async def _once(self, function: StepFunction, step: Step, item_index: int | None, value: Any, attempt: int) -> Any:
         named = {"context": self.context(step, item_index, attempt)} if function.wants_context else {}
-        with trio.fail_after(float("inf") if step.timeout_ms is None else step.timeout_ms / 1000):
+        with nullcontext() if step.timeout_ms is None else trio.fail_after(step.timeout_ms / 1000):
             match function.style:
                 case CallStyle.ASYNC:
                     return await function.call(value, **named)

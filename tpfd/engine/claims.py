@@ -43,6 +43,7 @@ class ClaimLoop:
     runtime: Runtime
     run_attempt: Run
     _running_count: int = field(default=0, init=False)
+    _claimed_count: int = field(default=0, init=False)
     _freed: Bell = field(factory=Bell, init=False)
     _witness: Witness = field(factory=Witness, init=False)
 
@@ -90,16 +91,17 @@ class ClaimLoop:
         now = runtime.now()
         times = [record.next_check_epoch_ms or 0 for record in page.records]
         due = [record for record, at in zip(page.records, times, strict=True) if at <= now][: self.free_count]
-        taken = 0
-        for first in range(0, len(due), CLAIM_PAGE):
-            taken += await self._claim(work, due[first : first + CLAIM_PAGE])
-        if taken:
+        before = self._claimed_count
+        async with trio.open_nursery() as pages:  # side by side, so that the store commits them together
+            for first in range(0, len(due), CLAIM_PAGE):
+                pages.start_soon(self._claim, work, due[first : first + CLAIM_PAGE])
+        if self._claimed_count > before:
             return 0.0
         # Others were quicker, or leases have still to be seen standing still: do not spin on them.
         longest_s = 0.25 if due else runtime.settings.sweep_interval_ms / 1000
         return min([longest_s, *((at - now) / 1000 for at in times if at > now)])
 
-    async def _claim(self, work: trio.Nursery, due: list[ExecutionRecord]) -> int:
+    async def _claim(self, work: trio.Nursery, due: list[ExecutionRecord]) -> None:
         runtime = self.runtime
         now = runtime.now()
         sent_at = trio.current_time()
@@ -128,4 +130,4 @@ class ClaimLoop:
         for record in claimed.ended:
             runtime.announce(record)
             log.warning("execution_ended_at_claim", execution_id=record.execution_id, code=record.error_code)
-        return len(claimed.records) + len(claimed.ended)
+        self._claimed_count += len(claimed.records) + len(claimed.ended)
