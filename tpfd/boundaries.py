@@ -1,7 +1,8 @@
 """The only two places where any exception is caught.
 
-A crash of one execution must not end the daemon, and neither must one failed pass of a loop. Everything else that is
-not expected ends the daemon, loudly; systemd starts it again and the leases do the rest.
+A fault in one piece of work that came from outside (an execution, a request) must not end the daemon, and neither must
+one failed pass of a loop. Everything else that is not expected ends the daemon, loudly; systemd starts it again and the
+leases do the rest.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from tpfd.ops.repeating import Repeating
 T = TypeVar("T")
 
 
-async def one_execution(call: Callable[[], Awaitable[T]]) -> T | Failure:
-    """Runs user code, or a whole attempt: what it raises becomes a value. A cancel passes through."""
+async def contained(call: Callable[[], Awaitable[T]]) -> T | Failure:
+    """Runs user code, a whole attempt, or a request's handler: what it raises becomes a value. A cancel passes."""
     try:
         return await call()
-    except Exception as error:  # noqa: BLE001 - boundary 1 of 2: one execution
+    except Exception as error:  # noqa: BLE001 - boundary 1 of 2: one execution, one request
         return classify(error)
 
 

@@ -117,11 +117,12 @@ class LiveAwaits:
                 # Before the row exists: the answer may be back before this transaction's reply is.
                 window.ask(ids.interaction_id(session.unit_id, request.item_index))
             places = self.outlet.reserve(record.tenant_id, record.pipeline_id, terms.step_id, len(requests))
+            opened = None
             try:
                 opened = await self._open_page(record, session.unit_id, terms, requests, places)
-            except BaseException:
-                self.outlet.release(record.pipeline_id, terms.step_id, places, frozenset())
-                raise
+            finally:
+                if opened is None:
+                    self.outlet.release(record.pipeline_id, terms.step_id, places, frozenset())
             self._sent(session, opened, texts, places)
         window.end_source()
         session.told.ring()

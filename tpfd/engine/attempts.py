@@ -14,7 +14,7 @@ import trio
 from attrs import define, field
 
 from tpfd import payloads
-from tpfd.boundaries import one_execution
+from tpfd.boundaries import contained
 from tpfd.codec.digests import digest
 from tpfd.core import dispatching, ids, itemised
 from tpfd.core.awaits import AwaitTerms, Request
@@ -118,7 +118,7 @@ class Attempts:
 
     async def _event(self, lease: Lease) -> AttemptEvent | None:
         """Runs the segment; what is left to commit, None if that is done already."""
-        done = await one_execution(functools.partial(self._segment, lease))
+        done = await contained(functools.partial(self._segment, lease))
         # A step that swallowed a cancel must not go on as if nothing had happened.
         await trio.lowlevel.checkpoint_if_cancelled()
         if not isinstance(done, Failure):

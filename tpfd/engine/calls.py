@@ -16,7 +16,7 @@ from typing import Any
 import trio
 from attrs import define, field, frozen
 
-from tpfd.boundaries import one_execution
+from tpfd.boundaries import contained
 from tpfd.core import ids
 from tpfd.core.events import ExecutionPolicy
 from tpfd.core.failures import Failure
@@ -166,7 +166,7 @@ class Caller:
         self, function: StepFunction, step: Step, item_index: int | None, value: Any, attempt: int
     ) -> Any | Failure:
         """One call; what it raises is a Failure."""
-        done = await one_execution(functools.partial(self._once, function, step, item_index, value, attempt))
+        done = await contained(functools.partial(self._once, function, step, item_index, value, attempt))
         await trio.lowlevel.checkpoint_if_cancelled()
         return done
 
