@@ -283,9 +283,10 @@ async def test_leaving_commits_what_is_queued(tmp_path: Path) -> None:
 async def test_a_closed_store_says_so(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path / "store.db") as store:
         pass
-    with pytest.raises(StoreError, match="closed") as caught:
-        await increment(store)
-    assert caught.value.code == "store_closed"
+    for use in (increment(store), store.get(counter_key()), store.last_seq()):
+        with pytest.raises(StoreError, match="closed") as caught:
+            await use
+        assert caught.value.code == "store_closed"
 
 
 async def test_a_cancelled_owner_still_closes_the_file(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal, NoReturn, TypeVar
 
@@ -201,19 +201,15 @@ async def open_sqlite(
         for ring in rings:
             ring()
 
-    async with AsyncExitStack() as opened:
-        writing = await threads.run(file.open_writer)
-        writer = Writer(writing, keep_fact, group_commit_max, busy_timeout_ms, ring_all)
-        writer.start()
-        opened.push_async_callback(_close, writer)
-        idle = [await threads.run(file.open_reader) for _ in range(reader_count)]
-        readers = Readers(idle, threads)
-        opened.callback(readers.close)
+    writing, reading = await threads.run(file.open, reader_count)
+    writer = Writer(writing, keep_fact, group_commit_max, busy_timeout_ms, ring_all)
+    readers = Readers(reading, threads)
+    writer.start()
+    try:
         yield SqliteStore(file, writer, readers, Threads(1), trio.Semaphore(queue_max), rings)
+    finally:
+        with trio.CancelScope(shield=True):
+            await threads.run(readers.close)  # first, because the last one to close the file writes the WAL back
+            writer.close()
+            await threads.run(writer.join)
     writer.raise_if_failed()
-
-
-async def _close(writer: Writer) -> None:
-    writer.close()
-    with trio.CancelScope(shield=True):
-        await trio.to_thread.run_sync(writer.join, limiter=trio.CapacityLimiter(1))

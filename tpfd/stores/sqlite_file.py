@@ -9,6 +9,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Literal
 
@@ -49,6 +50,18 @@ class SqliteFile:
     synchronous: Literal["full", "normal"]
     busy_timeout_ms: int
     connection_class: type[sqlite3.Connection]
+
+    def open(self, reader_count: int) -> tuple[sqlite3.Connection, list[sqlite3.Connection]]:
+        """The writing connection and the reading ones: all of them, or none is left open.
+
+        Raises:
+            ConfigError, StoreError: see `open_writer` and `open_reader`.
+        """
+        with ExitStack() as opened:
+            writer = opened.enter_context(closing(self.open_writer()))
+            readers = [opened.enter_context(closing(self.open_reader())) for _ in range(reader_count)]
+            opened.pop_all()
+            return writer, readers
 
     def open_writer(self) -> sqlite3.Connection:
         """The writing connection; makes the file, or brings it to this version.

@@ -15,6 +15,7 @@ from attrs import define
 from tpfd.blocking import Blocking
 from tpfd.core.records import SequencedFact
 from tpfd.core.transact import Index, Key, Page, Sort
+from tpfd.errors import StoreError
 from tpfd.stores.paging import Place, kind_of_index, write_cursor
 from tpfd.stores.sqlite_errors import outside_error
 from tpfd.stores.sqlite_tables import SELECTED_FACT, TABLES, sequenced_fact
@@ -42,10 +43,12 @@ class Readers:
         """Calls `read(connection, ...)` in a thread.
 
         Raises:
-            StoreError: SQLite failed, or a row is damaged.
+            StoreError: SQLite failed, a row is damaged, or the store is closed.
         """
 
         def call() -> T:
+            if not self._idle:  # as many calls as connections: there is always one
+                raise StoreError("the store is closed", retryable=False, code="store_closed")
             connection = self._idle.pop()
             try:
                 return read(connection, *args, **kwargs)
@@ -57,9 +60,9 @@ class Readers:
         return await self._threads.run(call)
 
     def close(self) -> None:
-        """Closes the connections. No call may be running."""
-        for connection in self._idle:
-            connection.close()
+        """Closes the connections that are not in use. Blocks; later calls are refused."""
+        while self._idle:
+            self._idle.pop().close()
 
 
 def read_records(connection: sqlite3.Connection, keys: Sequence[Key[R]]) -> list[R | None]:

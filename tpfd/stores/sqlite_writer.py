@@ -119,7 +119,6 @@ class Writer:
     _thread: threading.Thread = field(init=False)
 
     def start(self) -> None:
-        self._others_version = self._read_others_version()
         self._thread = threading.Thread(target=self._main, name="tpfd-sqlite-writer", daemon=True)
         self._thread.start()
 
@@ -186,6 +185,7 @@ class Writer:
                 self._token.run_sync_soon(self._fail, ended.error)
 
     def _work(self) -> None:
+        self._others_version = self._read_others_version()
         closing = False
         while not closing:
             closing = self._take()
