@@ -71,7 +71,7 @@ class Process:
     """A `tpfd` process.
 
     Attributes:
-        log: where its stdout and stderr go.
+        log: where its stderr goes; stdout goes beside it.
         before: characters that earlier processes of that name have left in it.
     """
 
@@ -87,6 +87,10 @@ class Process:
     def text(self) -> str:
         """What this process has written."""
         return self.log.read_text("utf-8", "replace")[self.before :]
+
+    def printed(self) -> Any:
+        """Its stdout, which is one JSON text."""
+        return json.loads(self.log.with_suffix(".out").read_text("utf-8"))
 
     def events(self, name: str = "") -> list[dict[str, Any]]:
         """The structured log lines, or those with that event."""
@@ -127,11 +131,11 @@ async def running(
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(FOREIGN)}
     log = folder / f"{name}.log"
     before = len(log.read_text("utf-8", "replace")) if log.exists() else 0
-    with log.open("ab") as handle:
+    with log.open("ab") as handle, log.with_suffix(".out").open("wb") as printed:
         process = await trio.lowlevel.open_process(
             [*command, *arguments],
             stdin=subprocess.DEVNULL,
-            stdout=handle,
+            stdout=printed,
             stderr=handle,
             cwd=folder,
             env={**inherited, **environ},
