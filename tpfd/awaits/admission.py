@@ -146,6 +146,8 @@ class Admission:
             self.outlet.settled(ended.interaction)
         if ended.due:
             runtime.bells.work.ring()
+        if ended.unit_ended:
+            # Its execution may have failed with it.
             runtime.bells.ended.ring()
             runtime.bells.sweep.ring()
         if ended.queued:

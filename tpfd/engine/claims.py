@@ -7,7 +7,7 @@ claim, and a backlog of any size costs no memory. Hints only decide how soon it 
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NoReturn
 
 import trio
@@ -20,6 +20,7 @@ from tpfd.core.kinds import DUE_PARTITION, EXECUTION, EXECUTION_DUE
 from tpfd.core.lease import Witness
 from tpfd.core.records import ExecutionRecord, ExecutionStatus
 from tpfd.core.transact import Read
+from tpfd.due import due_now, next_due_in_s
 from tpfd.ops.logs import get_logger
 from tpfd.ops.repeating import Repeating
 from tpfd.runtime import Runtime
@@ -31,6 +32,9 @@ CLAIM_PAGE = 12
 
 BACK_OFF_S = 30.0
 """Longest wait between passes while the store is away or full."""
+
+STUCK_PAUSE_S = 0.25
+"""Pause when something is due and nothing of it can be claimed."""
 
 Run = Callable[[ExecutionRecord, float], Awaitable[None]]
 """Runs the attempt of a claimed execution; told Trio's time from before the claim was sent."""
@@ -87,10 +91,8 @@ class ClaimLoop:
     async def _pass(self, work: trio.Nursery) -> float:
         """One look at what is due; how long to wait for a hint before the next one, in seconds."""
         runtime = self.runtime
-        page = await runtime.store.query(EXECUTION_DUE, DUE_PARTITION, limit=self.free_count + 1)
         now = runtime.now()
-        times = [record.next_check_epoch_ms or 0 for record in page.records]
-        due = [record for record, at in zip(page.records, times, strict=True) if at <= now][: self.free_count]
+        due = await due_now(runtime.store, EXECUTION_DUE, DUE_PARTITION, now, self.free_count)
         before = self._claimed_count
         async with trio.open_nursery() as pages:  # side by side, so that the store commits them together
             for first in range(0, len(due), CLAIM_PAGE):
@@ -98,10 +100,10 @@ class ClaimLoop:
         if self._claimed_count > before:
             return 0.0
         # Others were quicker, or leases have still to be seen standing still: do not spin on them.
-        longest_s = 0.25 if due else runtime.settings.sweep_interval_ms / 1000
-        return min([longest_s, *((at - now) / 1000 for at in times if at > now)])
+        longest_s = STUCK_PAUSE_S if due else runtime.settings.sweep_interval_ms / 1000
+        return min(longest_s, await next_due_in_s(runtime.store, EXECUTION_DUE, DUE_PARTITION, now))
 
-    async def _claim(self, work: trio.Nursery, due: list[ExecutionRecord]) -> None:
+    async def _claim(self, work: trio.Nursery, due: Sequence[ExecutionRecord]) -> None:
         runtime = self.runtime
         now = runtime.now()
         sent_at = trio.current_time()

@@ -6,7 +6,6 @@ goes through the same transaction that anybody else would have used.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Awaitable, Callable
 from typing import NoReturn, Protocol, TypeVar
 
@@ -26,6 +25,7 @@ from tpfd.core.kinds import (
 )
 from tpfd.core.records import InteractionRecord, SocketRecord
 from tpfd.core.transact import Index
+from tpfd.due import next_due_in_s
 from tpfd.engine.continuations import Continuations
 from tpfd.engine.tidying import Tidying
 from tpfd.ops.logs import get_logger
@@ -39,6 +39,10 @@ AT_ONCE = 16
 """Due rows worked on side by side, so that the store commits them together."""
 
 BACK_OFF_S = 30.0
+
+SHORTEST_S = 0.02
+AGAIN_S = 1.0
+"""Pause after a sweep that did something, in case that made something else due without a hint."""
 
 
 class Deadlines(Protocol):
@@ -88,27 +92,22 @@ class Sweeper:
         return min(interval_s, *waits)
 
     async def _due(self, index: Index[R], partition: str, work_on: Callable[[R], Awaitable[object]]) -> float:
-        """Works off what an index shows as due, page by page; seconds until the next row of it is due."""
-        limit = self.runtime.settings.sweep_limit
+        """Works once through what an index shows as due; seconds until the next row of it is due."""
+        store, now = self.runtime.store, self.runtime.now()
+        cursor: str | None = None
+        worked = False
         while True:
-            now = self.runtime.now()
-            page = await self.runtime.store.query(index, partition, limit=limit)
-            due = [record for record in page.records if _at(index, record) <= now]
-            for first in range(0, len(due), AT_ONCE):
+            page = await store.query(index, partition, limit=self.runtime.settings.sweep_limit, cursor=cursor, last=now)
+            for first in range(0, len(page.records), AT_ONCE):
+                worked = True
                 async with trio.open_nursery() as nursery:
-                    for record in due[first : first + AT_ONCE]:
-                        nursery.start_soon(functools.partial(_only_await, work_on, record))
-            if len(due) < limit:
-                later = [_at(index, record) for record in page.records[len(due) : len(due) + 1]]
-                return max(0.02, (later[0] - now) / 1000) if later else float("inf")
+                    for record in page.records[first : first + AT_ONCE]:
+                        nursery.start_soon(_only_await, work_on, record)
+            if (cursor := page.cursor) is None:
+                break
+        later_s = max(SHORTEST_S, await next_due_in_s(store, index, partition, now))
+        return min(later_s, AGAIN_S) if worked else later_s
 
 
 async def _only_await(call: Callable[[R], Awaitable[object]], record: R) -> None:
     await call(record)
-
-
-def _at(index: Index[R], record: R) -> int:
-    entry = index.entry(record)
-    assert entry is not None
-    assert isinstance(entry.sort, int)
-    return entry.sort
