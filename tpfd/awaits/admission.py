@@ -23,7 +23,7 @@ from tpfd.core.awaits import Completion, question_of
 from tpfd.core.kinds import INTERACTION
 from tpfd.core.records import InteractionRecord, JsonText, Payload, TenantId
 from tpfd.core.tokens import SigningKey
-from tpfd.core.transact import Decision
+from tpfd.core.transact import Decision, Read
 from tpfd.errors import (
     Conflict,
     MalformedError,
@@ -160,7 +160,11 @@ class Admission:
         live = self.sessions.find(name)
         if live is not None and live.tenant_id == answer.tenant_id:
             return live
-        seen = await self.runtime.store.get(INTERACTION.key(answer.tenant_id, name))
+        key = INTERACTION.key(answer.tenant_id, name)
+        # As a transaction without writes: answers come in crowds, and a store takes what comes together in one go.
+        seen = await self.runtime.store.transact(
+            (Read(key, guarded=False),), lambda snapshot: Decision(snapshot.get(key))
+        )
         if seen is not None:
             return seen
         if signed:
