@@ -99,6 +99,7 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "complaint"),
     [
         (["nonsense"], "No such command 'nonsense'"),
+        (["submti"], "No such command 'submti'. Did you mean 'submit'?"),
         (["provision"], "No such command"),
         (["--output", "xml", "list"], "'xml' is not one of"),
         (["submit"], "give the JSON either with --input or with --file"),

@@ -85,5 +85,5 @@ async def test_a_pipeline_whose_function_is_not_there(tmp_path: Path) -> None:
     text = (PIPELINES / "hold.yaml").read_text()
     (tmp_path / "broken.yaml").write_text(text.replace('"holding:hold"', '"holding:hodl"'))
     said = await refused(tmp_path, configure(tmp_path, "a", str(tmp_path / "broken.yaml")))
-    assert "holding has no hodl" in said
+    assert "step 'hold' has no function: holding has no hodl" in said
     assert "broken.yaml" in said

@@ -89,7 +89,7 @@ def bind_functions(pipeline: Pipeline, resolve: Resolve) -> Mapping[str, StepFun
             function = resolve(reference)
         except ConfigError as error:
             for problem in error.problems:
-                checker.problem(problem.message)
+                checker.problem(f"has no function: {problem.message}")
             continue
         bound = checker.projector(function) if step.kind is StepKind.AWAIT else checker.function(function)
         if bound is not None:
