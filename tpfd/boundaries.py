@@ -10,19 +10,31 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+import trio
+
 from tpfd.core.failures import Failure, classify
 from tpfd.errors import OutsideError
+from tpfd.ops.logs import get_logger
 from tpfd.ops.repeating import Repeating
 
 T = TypeVar("T")
+log = get_logger("tpfd.boundaries")
 
 
 async def contained(call: Callable[[], Awaitable[T]]) -> T | Failure:
-    """Runs user code, a whole attempt, or a request's handler: what it raises becomes a value. A cancel passes."""
+    """Runs user code, a whole attempt, or a request's handler: what it raises becomes a value.
+
+    A cancel passes through, also one that comes in a group with errors. Those are logged and dropped: what fails while
+    it is being cancelled can commit nothing, and must not end more than itself.
+    """
+    failure: Failure
     try:
         return await call()
-    except Exception as error:  # noqa: BLE001 - boundary 1 of 2: one execution, one request
-        return classify(error)
+    except* Exception as error:  # noqa: BLE001 - boundary 1 of 2: one execution, one request
+        failure = classify(error)
+        if trio.current_effective_deadline() == float("-inf"):
+            log.warning("failed_while_cancelled", code=failure.code, message=failure.message)
+    return failure
 
 
 async def one_pass(

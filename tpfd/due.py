@@ -1,7 +1,4 @@
-"""Looking at a due index: what is due now, and when the next row will be.
-
-Only what is due is read; of what lies in the future, at most one row. A store full of parked work costs nothing here.
-"""
+"""When the next row of a due index will be due: of what lies in the future at most one row is read."""
 
 from __future__ import annotations
 
@@ -11,12 +8,6 @@ from tpfd.core.transact import Index
 from tpfd.stores.protocol import Store
 
 R = TypeVar("R")
-
-
-async def due_now(store: Store, index: Index[R], partition: str, now_epoch_ms: int, limit: int) -> tuple[R, ...]:
-    """Up to `limit` records that are due, the oldest first. Raises StoreError."""
-    page = await store.query(index, partition, limit=limit, last=now_epoch_ms)
-    return page.records
 
 
 async def next_due_in_s(store: Store, index: Index[R], partition: str, now_epoch_ms: int) -> float:

@@ -66,7 +66,7 @@ def moved(
         version=record.version + 1,
         updated_epoch_ms=now,
         next_check_epoch_ms=due,
-        lease_owner=None,
+        lease_owner=record.lease_owner if status.terminal else None,
         lease_expires_epoch_ms=None,
         last_transition_key=transition_key(record),
         **changes,

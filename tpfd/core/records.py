@@ -147,7 +147,7 @@ class ExecutionRecord:
     deferred_since_epoch_ms: int | None = None  # first of them; None: none
     redrive_count: int = 0  # operator's requeues
     fence: int = 0  # +1 with every claim; guards every commit of an attempt
-    lease_owner: str | None = None  # for people; never used for recovery. None: not leased
+    lease_owner: str | None = None  # who holds it, or ended it; for people, never used for recovery. None: nobody
     lease_expires_epoch_ms: int | None = None  # None: not leased
     next_check_epoch_ms: int | None = None  # the one thing the sweeper looks at; None: nothing is due by time
     last_transition_key: str = ""  # the attempt that wrote it, for logs

@@ -20,7 +20,7 @@ from tpfd.core.kinds import DUE_PARTITION, EXECUTION, EXECUTION_DUE
 from tpfd.core.lease import Witness
 from tpfd.core.records import ExecutionRecord, ExecutionStatus
 from tpfd.core.transact import Read
-from tpfd.due import due_now, next_due_in_s
+from tpfd.due import next_due_in_s
 from tpfd.ops.logs import get_logger
 from tpfd.ops.repeating import Repeating
 from tpfd.runtime import Runtime
@@ -50,6 +50,7 @@ class ClaimLoop:
     _claimed_count: int = field(default=0, init=False)
     _freed: Bell = field(factory=Bell, init=False)
     _witness: Witness = field(factory=Witness, init=False)
+    _strange: set[str] = field(factory=set, init=False)
 
     @property
     def free_count(self) -> int:
@@ -90,9 +91,8 @@ class ClaimLoop:
 
     async def _pass(self, work: trio.Nursery) -> float:
         """One look at what is due; how long to wait for a hint before the next one, in seconds."""
-        runtime = self.runtime
-        now = runtime.now()
-        due = await due_now(runtime.store, EXECUTION_DUE, DUE_PARTITION, now, self.free_count)
+        now = self.runtime.now()
+        due = await self._look(now)
         before = self._claimed_count
         async with trio.open_nursery() as pages:  # side by side, so that the store commits them together
             for first in range(0, len(due), CLAIM_PAGE):
@@ -100,8 +100,26 @@ class ClaimLoop:
         if self._claimed_count > before:
             return 0.0
         # Others were quicker, or leases have still to be seen standing still: do not spin on them.
-        longest_s = STUCK_PAUSE_S if due else runtime.settings.sweep_interval_ms / 1000
-        return min(longest_s, await next_due_in_s(runtime.store, EXECUTION_DUE, DUE_PARTITION, now))
+        longest_s = STUCK_PAUSE_S if due else self.runtime.settings.sweep_interval_ms / 1000
+        return min(longest_s, await next_due_in_s(self.runtime.store, EXECUTION_DUE, DUE_PARTITION, now))
+
+    async def _look(self, now_epoch_ms: int) -> list[ExecutionRecord]:
+        """What is due and can be run here, as much as there are places."""
+        due: list[ExecutionRecord] = []
+        cursor: str | None = None
+        while True:
+            page = await self.runtime.store.query(
+                EXECUTION_DUE, DUE_PARTITION, limit=self.free_count, cursor=cursor, last=now_epoch_ms
+            )
+            for record in page.records:
+                if record.pipeline_id in self.runtime.programs:
+                    due.append(record)
+                elif record.pipeline_id not in self._strange:
+                    # For a process that has loaded its pipeline; that there should be one is said once.
+                    self._strange.add(record.pipeline_id)
+                    log.warning("pipeline_not_loaded", pipeline=record.pipeline_id, execution_id=record.execution_id)
+            if (cursor := page.cursor) is None or len(due) >= self.free_count:
+                return due[: self.free_count]
 
     async def _claim(self, work: trio.Nursery, due: Sequence[ExecutionRecord]) -> None:
         runtime = self.runtime

@@ -53,7 +53,11 @@ class Continuations:
             log.error("unit_not_releasable", unit_id=unit.unit_id, item_index=missing)
             return
         runtime = self.runtime
-        program = runtime.program(unit.pipeline_id)
+        program = runtime.programs.get(unit.pipeline_id)
+        if program is None:
+            # Another process that has loaded the pipeline finds it due, too.
+            log.warning("pipeline_not_loaded", pipeline=unit.pipeline_id, unit_id=unit.unit_id)
+            return
         outcome = await runtime.store.transact(
             (Read(UNIT.key_of(unit)), Read(EXECUTION.key(unit.tenant_id, unit.execution_id))),
             functools.partial(

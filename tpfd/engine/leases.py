@@ -31,6 +31,9 @@ log = get_logger("tpfd.lease")
 RENEW_PAGE = 20
 """Leases renewed by one decision."""
 
+STUCK_S = 10.0
+"""Time after its lease in which a cancelled attempt must have ended; a longer one is reported."""
+
 
 @define(eq=False)
 class Lease:
@@ -39,7 +42,7 @@ class Lease:
     Attributes:
         record: the execution as it was claimed; its fence is the attempt's.
         scope: cancelled when the lease is lost; its deadline is the end of the trust window.
-        renew_at: when to renew next, on Trio's clock.
+        renew_at: when to look at it next, on Trio's clock: to renew it, or to see whether its attempt has stopped.
         release_scope: cancelled to hand the execution back.
         live: the attempt has a live session.
         lost: why it was lost; None: it was not.
@@ -51,11 +54,26 @@ class Lease:
     release_scope: trio.CancelScope = field(factory=trio.CancelScope)
     live: bool = False
     lost: str | None = None
+    _told_to_stop: bool = False
 
     @property
     def ended(self) -> bool:
         """The attempt must commit nothing more."""
         return self.scope.cancel_called
+
+    def watch(self) -> None:
+        """Looks at an ended lease whose attempt is still here: user code that does not stop is reported, once."""
+        if not self._told_to_stop:
+            self._told_to_stop = True
+            self.renew_at = trio.current_time() + STUCK_S
+            return
+        self.renew_at = float("inf")
+        log.error(
+            "step_not_stopping",
+            execution_id=self.record.execution_id,
+            pipeline=self.record.pipeline_id,
+            step_index=self.record.step_index,
+        )
 
     def lose(self, reason: str) -> None:
         """The lease is somebody else's, or may be."""
@@ -110,6 +128,11 @@ class LeaseKeeper:
             with trio.move_on_at(next_at):
                 await ticket.wait()
             due = [lease for lease in self._held.values() if lease.renew_at <= trio.current_time()]
+            # A lease that was given up is never renewed: whoever takes over must not wait for user code to stop.
+            for lease in due:
+                if lease.ended:
+                    lease.watch()
+            due = [lease for lease in due if not lease.ended]
             for first in range(0, len(due), RENEW_PAGE):
                 await self._renew(due[first : first + RENEW_PAGE])
 

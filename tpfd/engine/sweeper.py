@@ -23,11 +23,12 @@ from tpfd.core.kinds import (
     TIDY_PARTITION,
     UNIT_DUE,
 )
-from tpfd.core.records import InteractionRecord, SocketRecord
+from tpfd.core.records import ExecutionRecord, InteractionRecord, SocketRecord
 from tpfd.core.transact import Index
 from tpfd.due import next_due_in_s
 from tpfd.engine.continuations import Continuations
 from tpfd.engine.tidying import Tidying
+from tpfd.errors import DispatchError
 from tpfd.ops.logs import get_logger
 from tpfd.ops.repeating import Repeating
 from tpfd.runtime import Runtime
@@ -66,6 +67,8 @@ class Sweeper:
     tidying: Tidying
     take_back: Callable[[SocketRecord], Awaitable[int]]
     _repeating: Repeating = field(factory=lambda: Repeating(log), init=False)
+    _letters: Repeating = field(factory=lambda: Repeating(log), init=False)
+    _undelivered: DispatchError | None = field(default=None, init=False)
 
     async def run(self) -> NoReturn:
         """Sweeps for ever: when something is due, when the bell rings, at the latest after the interval."""
@@ -87,9 +90,26 @@ class Sweeper:
             await self._due(SOCKET_DUE, DUE_PARTITION, self.take_back),
             await self._due(INTERACTION_DUE, DUE_PARTITION, self.deadlines.expire),
             await self._due(UNIT_DUE, DUE_PARTITION, self.continuations.work_on),
-            await self._due(EXECUTION_DUE, TIDY_PARTITION, self.tidying.work_on),
+            await self._due(EXECUTION_DUE, TIDY_PARTITION, self._tidy),
         ]
+        self._tell_of_letters()
         return min(interval_s, *waits)
+
+    async def _tidy(self, record: ExecutionRecord) -> None:
+        """Works on an ended execution. A dead letter that cannot be sent keeps nothing else waiting."""
+        try:
+            await self.tidying.work_on(record)
+        except DispatchError as error:
+            self._undelivered = error
+
+    def _tell_of_letters(self) -> None:
+        error, self._undelivered = self._undelivered, None
+        if error is None:
+            self.runtime.trouble.pop("dead_letters", None)
+            self._letters.worked("dead_letters_work_again")
+            return
+        self.runtime.trouble["dead_letters"] = error.message
+        self._letters.failed("dead_letter_failed", code=error.code, message=error.message)
 
     async def _due(self, index: Index[R], partition: str, work_on: Callable[[R], Awaitable[object]]) -> float:
         """Works once through what an index shows as due; seconds until the next row of it is due."""

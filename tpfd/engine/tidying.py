@@ -66,17 +66,17 @@ class Tidying:
         Raises:
             OutsideError: the store or the dead-letter provider failed; doing it again is harmless.
         """
+        if record.cleanup_due:
+            await self._clean_up(record)
+            await self.runtime.commit(
+                record.tenant_id, record.execution_id, CleanedUp(redrive_count=record.redrive_count)
+            )
         if record.dead_letter_due:
             await self.dead_letters.publish(
                 dead_letter(record, self._step_id(record), record.lease_owner, self.runtime.now())
             )
             await self.runtime.commit(
                 record.tenant_id, record.execution_id, DeadLetterSent(redrive_count=record.redrive_count)
-            )
-        if record.cleanup_due:
-            await self._clean_up(record)
-            await self.runtime.commit(
-                record.tenant_id, record.execution_id, CleanedUp(redrive_count=record.redrive_count)
             )
         if cleanup.removable(record, self.runtime.now()):
             await self._remove(record)
