@@ -6,6 +6,7 @@ manifest last, so that a manifest that can be read always has all its chunks.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from tpfd.codec.strict_json import parse_json
 from tpfd.core.kinds import CHILD_BY_UNIT, CHUNK, MANIFEST
 from tpfd.core.records import ExecutionId, JsonText, Payload, PayloadChunk, PayloadManifest, TenantId
-from tpfd.core.transact import Decision
+from tpfd.core.transact import Decision, Key, Snapshot
 from tpfd.errors import InternalError, StoreError, TooLarge
 from tpfd.items import Item
 from tpfd.program import Program
@@ -42,7 +43,7 @@ async def stored(runtime: Runtime, tenant_id: TenantId, owner: ExecutionId, slot
     if len(data) > limit:
         raise TooLarge(f"the {slot} has {len(data):,} bytes; execution.max-payload allows {limit:,}")
     digest = hashlib.sha256(data).hexdigest()
-    stored_id = f"{owner}.{slot}.{digest}"
+    stored_id = id_of(owner, slot, digest)
     parts = [text[at : at + CHUNK_CHARS] for at in range(0, len(text), CHUNK_CHARS)]
     chunks = [
         PayloadChunk(tenant_id=tenant_id, chunk_id=chunk_id(stored_id, number), text=part)
@@ -60,6 +61,31 @@ async def stored(runtime: Runtime, tenant_id: TenantId, owner: ExecutionId, slot
     )
     await _put(runtime, [manifest])
     return Payload(type_name=payload.type_name, stored_id=stored_id, item_count=payload.item_count)
+
+
+def id_of(owner: ExecutionId, slot: str, digest: str) -> str:
+    """Under which a large value of an execution is stored."""
+    return f"{owner}.{slot}.{digest}"
+
+
+async def keys_of(runtime: Runtime, tenant_id: TenantId, stored_id: str) -> list[Key[Any]]:
+    """All rows of a stored value, to remove them; none if it is not there."""
+    manifest = await runtime.store.get(MANIFEST.key(tenant_id, stored_id))
+    if manifest is None:
+        return []
+    chunks = [CHUNK.key(tenant_id, chunk_id(stored_id, number)) for number in range(manifest.chunk_count)]
+    # The manifest is the last to go, as it was the last to come.
+    return [*chunks, MANIFEST.key_of(manifest)]
+
+
+async def discard(runtime: Runtime, tenant_id: TenantId, payload: Payload) -> None:
+    """Removes what `stored` has stored for a record that was not written after all."""
+    if payload.stored_id is None:
+        return
+    keys = await keys_of(runtime, tenant_id, payload.stored_id)
+    for first in range(0, len(keys), CHUNKS_PER_DECISION):
+        removed = Decision(None, deletes=tuple(keys[first : first + CHUNKS_PER_DECISION]))
+        await runtime.store.transact((), functools.partial(_decided, removed))
 
 
 def chunk_id(stored_id: str, number: int) -> str:
@@ -142,5 +168,8 @@ async def texts_of(runtime: Runtime, tenant_id: TenantId, payload: Payload) -> A
 
 
 async def _put(runtime: Runtime, records: Sequence[PayloadChunk | PayloadManifest]) -> None:
-    written = Decision(None, puts=tuple(records))
-    await runtime.store.transact((), lambda _: written)
+    await runtime.store.transact((), functools.partial(_decided, Decision(None, puts=tuple(records))))
+
+
+def _decided(decision: Decision[None], _: Snapshot) -> Decision[None]:
+    return decision

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from attrs import define
 
+from tpfd import payloads
 from tpfd.core import cleanup, ids
 from tpfd.core.awaits import answer_of, question_of
 from tpfd.core.commit import execution_key_id, search_records
@@ -17,22 +18,19 @@ from tpfd.core.itemised import block_count
 from tpfd.core.kinds import (
     BLOCK,
     CHILD_BY_UNIT,
-    CHUNK,
     EXECUTION,
     EXECUTION_KEY,
     INTERACTION,
     INTERACTION_BY_UNIT,
     LATE,
     LATE_BY_EXECUTION,
-    MANIFEST,
     SEARCH,
     UNIT,
     block_id,
 )
-from tpfd.core.records import ExecutionId, ExecutionRecord, InteractionRecord, Payload, TenantId, UnitId
+from tpfd.core.records import ExecutionId, ExecutionRecord, InteractionRecord, TenantId, UnitId
 from tpfd.core.transact import Key, Read
 from tpfd.ops.logs import get_logger
-from tpfd.payloads import chunk_id
 from tpfd.pipeline.model import StepKind
 from tpfd.runtime import Runtime
 
@@ -178,12 +176,8 @@ class Tidying:
                 page = await runtime.store.query(INTERACTION_BY_UNIT, unit_id, limit=cleanup.CLEANUP_PAGE)
                 if not page.records:
                     break
-                stored = [
-                    key
-                    for row in page.records
-                    for payload in (question_of(row), answer_of(row))
-                    for key in await self._stored(record, payload)
-                ]
+                named = [value.stored_id for row in page.records for value in (question_of(row), answer_of(row))]
+                stored = await self._stored(record.tenant_id, named)
                 if not await self._delete(root, [*stored, *(INTERACTION.key_of(row) for row in page.records)]):
                     return False
             blocks = [
@@ -192,19 +186,22 @@ class Tidying:
             ]
             if not await self._delete(root, [*blocks, UNIT.key_of(unit)]):
                 return False
-        late = await runtime.store.query(LATE_BY_EXECUTION, f"{record.tenant_id}/{record.execution_id}", limit=1000)
-        payloads = [*await self._stored(record, record.input), *await self._stored(record, record.result)]
-        return await self._delete(root, [*(LATE.key_of(row) for row in late.records), *payloads])
+        while True:
+            partition = f"{record.tenant_id}/{record.execution_id}"
+            late = await runtime.store.query(LATE_BY_EXECUTION, partition, limit=cleanup.CLEANUP_PAGE)
+            if not late.records:
+                break
+            if not await self._delete(root, [LATE.key_of(row) for row in late.records]):
+                return False
+        own = {value.stored_id for value in (record.input, record.result) if value is not None}
+        # The input as it was submitted: behind the first await the record names another.
+        own.add(payloads.id_of(record.execution_id, "input", record.input_digest))
+        return await self._delete(root, await self._stored(record.tenant_id, own))
 
-    async def _stored(self, record: ExecutionRecord, payload: Payload | None) -> list[Key[Any]]:
-        if payload is None or payload.stored_id is None:
-            return []
-        key = MANIFEST.key(record.tenant_id, payload.stored_id)
-        manifest = await self.runtime.store.get(key)
-        count = 0 if manifest is None else manifest.chunk_count
+    async def _stored(self, tenant_id: TenantId, names: Iterable[str | None]) -> list[Key[Any]]:
+        """The rows of large values."""
         return [
-            key,
-            *(CHUNK.key(record.tenant_id, chunk_id(payload.stored_id, number)) for number in range(count)),
+            key for name in names if name is not None for key in await payloads.keys_of(self.runtime, tenant_id, name)
         ]
 
     async def _delete(self, root: Key[ExecutionRecord], keys: Sequence[Key[Any]]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 
 import trio
@@ -13,6 +13,7 @@ from tpfd import payloads
 from tpfd.codec.digests import digest
 from tpfd.core import commit, ids
 from tpfd.core.commit import Submission
+from tpfd.core.kinds import EXECUTION_KEY
 from tpfd.core.records import (
     ExecutionId,
     ExecutionRecord,
@@ -63,42 +64,42 @@ class Submitting:
     ) -> list[Submitted | TpfdError]:
         """See ``tpfd.http.service.Service.submit_many``."""
         outcomes: list[Submitted | TpfdError | None] = [None] * len(items)
-        pages: list[list[tuple[int, _Prepared]]] = [[]]
-        rows = 0
+        ready: list[tuple[int, _Prepared]] = []
         for place, item in enumerate(items):
             try:
-                prepared = await self._prepare(tenant, item, trace_parent)
+                ready.append((place, await self._prepare(tenant, item, trace_parent)))
             except TpfdError as error:
                 outcomes[place] = error
-                continue
-            size = 2 + len(prepared.record.search)
-            if pages[-1] and (rows + size > MAX_TOUCHED or self._repeats(pages[-1], prepared)):
-                pages.append([])
-                rows = 0
-            pages[-1].append((place, prepared))
-            rows += size
-        async with trio.open_nursery() as nursery:
-            for page in pages:
-                if page:
+        for pages in _rounds(ready):
+            async with trio.open_nursery() as nursery:
+                for page in pages:
                     nursery.start_soon(self._store, page, outcomes)
         self.runtime.bells.work.ring()
         self.runtime.bells.facts.ring()
         return [outcome for outcome in outcomes if outcome is not None]
 
-    def _repeats(self, page: list[tuple[int, _Prepared]], prepared: _Prepared) -> bool:
-        """Whether the same key stands in the page already: the second must see what the first stored."""
-        return prepared.key_id is not None and any(other.key_id == prepared.key_id for _, other in page)
-
     async def _prepare(self, tenant: TenantId, item: SubmitItem, trace_parent: str | None) -> _Prepared:
         program = self._program(item.pipeline)
         key = self._key(program, item)
         value = program.codec.decode(program.type_at(0), item.input)
-        record = await self._record(tenant, program, value, key, trace_parent)
+        record = self._record(tenant, program, value, key, trace_parent)
         if self.key_policy is KeyPolicy.SERVER_KEY_ONLY:
             pipeline = program.pipeline
             key = digest(f"{pipeline.pipeline_id}\n{pipeline.contract_version}\n{record.input_digest}")
             record = evolve(record, execution_key=key)
-        return _Prepared(record, None if key is None else commit.execution_key_id(program.pipeline_id, key))
+        key_id = None if key is None else commit.execution_key_id(program.pipeline_id, key)
+        return _Prepared(await self._stored(record, key_id), key_id)
+
+    async def _stored(self, record: ExecutionRecord, key_id: str | None) -> ExecutionRecord:
+        """The record with its input where it belongs: a large one apart."""
+        if len(record.input.json or "") <= payloads.INLINE_CHARS:
+            return record
+        known = None if key_id is None else EXECUTION_KEY.key(record.tenant_id, key_id)
+        if known is not None and await self.runtime.store.get(known) is not None:
+            # Very likely a repeat: it is compared by its digest, and nothing need be stored for that.
+            return record
+        stored = await payloads.stored(self.runtime, record.tenant_id, record.execution_id, "input", record.input)
+        return evolve(record, input=stored)
 
     def _program(self, pipeline: str | None) -> Program:
         runtime = self.runtime
@@ -121,7 +122,7 @@ class Submitting:
                 )
         return item.key
 
-    async def _record(
+    def _record(
         self, tenant: TenantId, program: Program, value: object, key: str | None, trace_parent: str | None
     ) -> ExecutionRecord:
         runtime = self.runtime
@@ -131,7 +132,6 @@ class Submitting:
         assert payload.json is not None
         if len(payload.json) > runtime.settings.max_payload_bytes:
             raise TooLarge(f"the input is over execution.max-payload ({runtime.settings.max_payload_bytes:,} bytes)")
-        stored = await payloads.stored(runtime, tenant, execution_id, "input", payload)
         many = program.pipeline.steps[-1].cardinality.gives_many
         return ExecutionRecord(
             tenant_id=tenant,
@@ -143,7 +143,7 @@ class Submitting:
             status=ExecutionStatus.QUEUED,
             version=1,
             next_check_epoch_ms=now,
-            input=stored,
+            input=payload,
             input_digest=digest(payload.json),
             search=self._search(program, value),
             trace_parent=trace_parent,
@@ -167,6 +167,8 @@ class Submitting:
                 outcomes[place] = error
             return
         for (place, one), submission in zip(page, done, strict=True):
+            if submission.duplicate:
+                await payloads.discard(self.runtime, one.record.tenant_id, one.record.input)
             outcomes[place] = self._outcome(one, submission)
 
     def _outcome(self, one: _Prepared, submission: Submission) -> Submitted | TpfdError:
@@ -204,7 +206,8 @@ class Submitting:
             StoreError: nothing was stored.
         """
         value = program.codec.decode(program.type_at(0), data)
-        record = evolve(await self._record(tenant, program, value, None, None), source_key=source_key)
+        record = await self._stored(self._record(tenant, program, value, None, None), None)
+        record = evolve(record, source_key=source_key)
         ingested = IngestedRecord(
             tenant_id=tenant,
             identity=identity,
@@ -218,9 +221,35 @@ class Submitting:
             commit.submit_reads(record, None, ingested),
             functools.partial(commit.submit, record=record, key_id=None, ingested=ingested),
         )
+        if submission.duplicate:
+            await payloads.discard(self.runtime, tenant, record.input)
         self.runtime.bells.work.ring()
         self.runtime.bells.facts.ring()
         return submission.execution_id, submission.duplicate
+
+
+def _rounds(ready: Sequence[tuple[int, _Prepared]]) -> Iterator[list[list[tuple[int, _Prepared]]]]:
+    """Pages that fit one decision each, in rounds: what repeats a key waits until the first of that key is stored."""
+    rest = ready
+    while rest:
+        keys: set[str] = set()
+        pages: list[list[tuple[int, _Prepared]]] = []
+        later: list[tuple[int, _Prepared]] = []
+        rows = MAX_TOUCHED
+        for place, one in rest:
+            if one.key_id in keys:
+                later.append((place, one))
+                continue
+            if one.key_id is not None:
+                keys.add(one.key_id)
+            size = 2 + len(one.record.search)
+            if rows + size > MAX_TOUCHED:
+                pages.append([])
+                rows = 0
+            pages[-1].append((place, one))
+            rows += size
+        yield pages
+        rest = later
 
 
 def _submit_page(snapshot: Snapshot, page: list[tuple[int, _Prepared]]) -> Decision[list[Submission]]:
