@@ -28,6 +28,15 @@ def duration_or_zero(text: str) -> int:
         raise click.BadParameter(str(error)) from error
 
 
+def host_and_port(text: str) -> tuple[str, int]:
+    """A place to listen, as ``127.0.0.1:8090`` or ``[::1]:8090``; port 0 lets the system choose."""
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise click.BadParameter(f"{text!r} is not HOST:PORT, as 127.0.0.1:8090")
+    return host, int(port)
+
+
 def person(actor: str | None) -> str:
     """Who acts, for the history: as given, else the login name, else the user id."""
     if actor:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -11,18 +13,30 @@ import click
 import trio
 
 from tpfd.cli.exits import Exit
-from tpfd.cli.options import PROBABILITY, duration_or_zero
+from tpfd.cli.options import PROBABILITY, duration_or_zero, host_and_port
 from tpfd.cli.output import print_json, tell
 from tpfd.cli.settings import Output, Settings, pass_settings
+from tpfd.config.fields import SecretRef
+from tpfd.config.secrets import read_secret
 from tpfd.errors import TpfdError
-from tpfd.examples.provider.attachment import Tally, Target
+from tpfd.examples.provider.attachment import Target
+from tpfd.examples.provider.books import Tally
 from tpfd.examples.provider.decision import Manners, UnknownRequest
-from tpfd.examples.provider.log import open_log
+from tpfd.examples.provider.hook import Service, WebhookProvider
+from tpfd.examples.provider.log import RequestLog, open_log
 from tpfd.examples.provider.session import Provider
+
+MakeProvider = Callable[[RequestLog | None], Provider | WebhookProvider]
 
 
 @click.command(short_help="Run the mock payment provider.")
 @click.option("--url", metavar="URL", help="The daemon; the global --url if absent.")
+@click.option(
+    "--listen", type=host_and_port, metavar="HOST:PORT", help="Be asked by webhook here, instead of attaching to --url."
+)
+@click.option(
+    "--secret-file", type=click.Path(path_type=Path), metavar="FILE", help="With --listen: take only what it signs."
+)
 @click.option("--step", required=True, metavar="STEP", help="The await step to answer.")
 @click.option("--pipeline", metavar="ID", help="Its pipeline; needed when the daemon runs several.")
 @click.option("--tenant", metavar="ID", help="Tenant; the global --tenant or 'default' if absent.")
@@ -39,6 +53,8 @@ def provider(
     settings: Settings,
     *,
     url: str | None,
+    listen: tuple[str, int] | None,
+    secret_file: Path | None,
     step: str,
     pipeline: str | None,
     tenant: str | None,
@@ -54,24 +70,22 @@ def provider(
     """Run the mock payment provider of csv-payments.
 
     It attaches to the daemon over WebSocket, answers every request of the step, and attaches again whenever the
-    daemon goes away. SIGTERM or Ctrl-C lets it finish what it has in hand; a second one ends it at once. Which
-    payments it rejects depends on the payment alone.
+    daemon goes away. With --listen it is a web service that webhooks call: it takes each request with 202 and sends
+    the answer to the request's callback. SIGTERM or Ctrl-C lets it finish what it has in hand; a second one ends it at
+    once. Which payments it rejects depends on the payment alone.
 
     \b
     Example:
       tpfd provider --url http://127.0.0.1:8081 --step await-payment-provider --latency 20ms \\
         --reject-probability 0.08 --log provider.jsonl
+      tpfd provider --listen 127.0.0.1:8090 --secret-file webhook.secret --step await-payment-provider
     """
     if late_probability + drop_probability + duplicate_probability > 1:
         raise click.UsageError("--late-, --drop- and --duplicate-probability must not add up to more than 1")
-    target = Target(
-        url=url or settings.url,
-        step=step,
-        pipeline=pipeline,
-        tenant=tenant or settings.tenant or "default",
-        token=settings.bearer(),
-        credit=credit,
-    )
+    if secret_file is not None and listen is None:
+        raise click.UsageError("--secret-file checks webhooks; it needs --listen")
+    if listen is not None and (url or pipeline or tenant):
+        raise click.UsageError("with --listen, requests say whose they are: leave out --url, --pipeline and --tenant")
     manners = Manners(
         latency_s=latency / 1000,
         permits_per_second=permits_per_second,
@@ -80,8 +94,30 @@ def provider(
         late_probability=late_probability,
         drop_probability=drop_probability,
     )
+
+    def make(log: RequestLog | None) -> Provider | WebhookProvider:
+        if listen is not None:
+            service = Service(
+                host=listen[0],
+                port=listen[1],
+                step=step,
+                secret=None if secret_file is None else _secret(secret_file),
+                token=settings.bearer(),
+                places=credit,
+            )
+            return WebhookProvider(service, manners, log, random.Random(), tell)
+        target = Target(
+            url=url or settings.url,
+            step=step,
+            pipeline=pipeline,
+            tenant=tenant or settings.tenant or "default",
+            token=settings.bearer(),
+            credit=credit,
+        )
+        return Provider(target, manners, log, random.Random(), tell)
+
     try:
-        tally = trio.run(_serve, target, manners, log_file)
+        tally = trio.run(_serve, make, log_file)
     except UnknownRequest as error:
         tell(f"error: {error.message}")
         return Exit.USAGE
@@ -100,12 +136,19 @@ def provider(
     return Exit.OK
 
 
-async def _serve(target: Target, manners: Manners, log_file: Path | None) -> Tally:
+def _secret(file: Path) -> bytes:
+    try:
+        return read_secret(SecretRef("file", str(file)), os.environ).reveal()
+    except ValueError as error:
+        raise click.UsageError(f"--secret-file: {error}") from error
+
+
+async def _serve(make: MakeProvider, log_file: Path | None) -> Tally:
     """Runs the provider until a signal; its errors leave as they are, not in a group."""
     failure: TpfdError | None = None
     async with AsyncExitStack() as stack:
         log = None if log_file is None else await stack.enter_async_context(open_log(log_file))
-        provider = Provider(target, manners, log, random.Random(), tell)
+        provider = make(log)
         async with trio.open_nursery() as nursery:
             await nursery.start(_stop_on_signal, provider.stopping, nursery.cancel_scope)
             try:

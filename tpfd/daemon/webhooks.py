@@ -79,11 +79,15 @@ def make_webhooks(config: Config, runtime: Runtime, envelopes: EnvelopeWriter, g
     if not steps:
         return Webhooks(senders=(), connections=nullcontext(), network=None)
     # A daemon without webhooks starts without the HTTP client.
+    import httpcore
+
     from tpfd.transports.checked_network import CheckedNetwork
     from tpfd.transports.webhook_http import WebhookHttp
 
     network = CheckedNetwork(allowed=allowed)
-    http = WebhookHttp(network=network, clock=runtime.clock)
+    secure = any(target.scheme == "https" for _, _, target in steps)
+    tls = httpcore.default_ssl_context() if secure else None
+    http = WebhookHttp(network=network, clock=runtime.clock, tls=tls)
     senders = tuple(
         WebhookSender(
             runtime=runtime,

@@ -22,9 +22,9 @@ from tpfd.boundaries import one_pass
 from tpfd.core import sending
 from tpfd.core.awaits import question_of
 from tpfd.core.kinds import EXECUTION, INTERACTION, INTERACTION_HELD, send_partition
-from tpfd.core.records import InteractionRecord
+from tpfd.core.records import ExecutionRecord, InteractionRecord
 from tpfd.core.sending import SEND_PAGE
-from tpfd.core.transact import Read
+from tpfd.core.transact import Key, Read
 from tpfd.errors import StoreError
 from tpfd.ops.logs import get_logger
 from tpfd.ops.repeating import Repeating
@@ -100,6 +100,10 @@ class WebhookSender:
         )
         if not page.records:
             return 0
+        # Before they are taken: what is cancelled in between would have to wait for its lease.
+        keys = list(dict.fromkeys(_parent_key(record) for record in page.records))
+        parents = await runtime.store.get_many(keys)
+        traces = {key: one.trace_parent for key, one in zip(keys, parents, strict=True) if one is not None}
         taken = await runtime.store.transact(
             sending.take_reads(page.records),
             functools.partial(
@@ -111,12 +115,12 @@ class WebhookSender:
         )
         for record in taken:
             self._in_hand_count += 1
-            work.start_soon(self._deliver, record)
+            work.start_soon(self._deliver, record, traces.get(_parent_key(record)))
         return len(taken)
 
-    async def _deliver(self, record: InteractionRecord) -> None:
+    async def _deliver(self, record: InteractionRecord, trace_parent: str | None) -> None:
         try:
-            reply = await self.send(await self._message(record))
+            reply = await self.send(await self._message(record, trace_parent))
             await self._note(record, reply)
         except StoreError as error:
             # Its lease brings it back; a request that was taken is then sent twice, with the same idempotency key.
@@ -125,16 +129,15 @@ class WebhookSender:
             self._in_hand_count -= 1
             self._freed.ring()
 
-    async def _message(self, record: InteractionRecord) -> WebhookMessage:
+    async def _message(self, record: InteractionRecord, trace_parent: str | None) -> WebhookMessage:
         runtime = self.runtime
-        execution = await runtime.store.get(EXECUTION.key(record.tenant_id, record.execution_id))
         return write_message(
             record,
             await payloads.text_of(runtime, record.tenant_id, question_of(record)),
             self.target,
             self.envelopes,
             nonce=f"{runtime.random.getrandbits(128):032x}",
-            trace_parent=None if execution is None else execution.trace_parent,
+            trace_parent=trace_parent,
             now_epoch_ms=runtime.now(),
         )
 
@@ -189,3 +192,7 @@ class WebhookSender:
         )
         # The time of the next try may be the nearest that the sweep has to know.
         runtime.bells.sweep.ring()
+
+
+def _parent_key(record: InteractionRecord) -> Key[ExecutionRecord]:
+    return EXECUTION.key(record.tenant_id, record.execution_id)

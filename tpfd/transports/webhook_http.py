@@ -6,6 +6,9 @@ other side says besides its status and Retry-After is read only as far as it tak
 
 from __future__ import annotations
 
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Self
 
@@ -17,39 +20,42 @@ from tpfd.clock import Clock
 from tpfd.transports.checked_network import CheckedNetwork, Refused, Unreachable
 from tpfd.transports.webhook_message import WebhookMessage
 from tpfd.transports.webhook_replies import Never, NotNow, Reply, judge
+from tpfd.transports.webhook_target import WebhookTarget
 
 MAX_BODY_BYTES = 64 * 1024
 BODY_S = 1.0
 """Time to read the rest of an answer; the connection is closed when it takes longer."""
 KEEP_ALIVE_S = 15.0
-KEEP_ALIVE_COUNT = 64
+
+Origin = tuple[str, str, int]
 
 
 @define(eq=False, kw_only=True)
 class WebhookHttp:
-    """One pool of connections for all webhook steps of a process. Use as an async context manager."""
+    """The connections of all webhook steps of a process. Use as an async context manager.
+
+    There are as many as requests are on their way at once, which the steps bound. httpcore's own pool looks at all
+    connections, pair by pair, for each request: with 64 of them that took more time than everything else.
+
+    Attributes:
+        tls: for https; None: no target needs it.
+    """
 
     network: CheckedNetwork
     clock: Clock
-    _pool: httpcore.AsyncConnectionPool = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        # Without a limit of its own: each step bounds the requests that it has in hand.
-        self._pool = httpcore.AsyncConnectionPool(
-            max_connections=None,
-            max_keepalive_connections=KEEP_ALIVE_COUNT,
-            keepalive_expiry=KEEP_ALIVE_S,
-            network_backend=self.network,
-        )
+    tls: ssl.SSLContext | None = None
+    _idle: dict[Origin, list[httpcore.AsyncHTTPConnection]] = field(factory=dict, init=False)
 
     async def __aenter__(self) -> Self:
-        await self._pool.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._pool.__aexit__(kind, error, trace)
+        with trio.CancelScope(shield=True):  # closing is no waiting
+            for connections in self._idle.values():
+                while connections:
+                    await connections.pop().aclose()
 
     async def send(self, message: WebhookMessage) -> Reply:
         """Sends one request within the target's timeout.
@@ -61,17 +67,7 @@ class WebhookHttp:
         retry_after: str | None = None
         with trio.move_on_after(target.timeout_ms / 1000):
             try:
-                async with self._pool.stream(
-                    target.method,
-                    httpcore.URL(
-                        scheme=target.scheme.encode(),
-                        host=target.host.encode(),
-                        port=target.port,
-                        target=target.path.encode(),
-                    ),
-                    headers=[(name.encode(), value.encode()) for name, value in message.headers],
-                    content=message.body,
-                ) as response:
+                async with self._connection(target) as connection, _exchange(connection, message) as response:
                     status, retry_after = response.status, _header(response, b"retry-after")
                     await _pass_over(response)
             except Refused as refused:
@@ -88,6 +84,48 @@ class WebhookHttp:
         if status is None:
             return NotNow(f"{target.authority} did not answer within {target.timeout_ms} ms")
         return judge(target.authority, status, retry_after, self.clock.now_ms())
+
+    @asynccontextmanager
+    async def _connection(self, target: WebhookTarget) -> AsyncIterator[httpcore.AsyncHTTPConnection]:
+        """A connection for one request: the one that was used last, or a new one."""
+        idle = self._idle.setdefault((target.scheme, target.host, target.port), [])
+        connection = await _usable(idle) or httpcore.AsyncHTTPConnection(
+            origin=httpcore.Origin(target.scheme.encode(), target.host.encode(), target.port),
+            ssl_context=self.tls,
+            keepalive_expiry=KEEP_ALIVE_S,
+            network_backend=self.network,
+        )
+        try:
+            yield connection
+        finally:
+            if connection.is_available():
+                idle.append(connection)
+            else:
+                with trio.CancelScope(shield=True):  # closing is no waiting
+                    await connection.aclose()
+
+
+async def _usable(idle: list[httpcore.AsyncHTTPConnection]) -> httpcore.AsyncHTTPConnection | None:
+    """Takes the last one that neither side has given up; closes those that are passed over."""
+    while idle:
+        connection = idle.pop()
+        if not connection.has_expired():
+            return connection
+        await connection.aclose()
+    return None
+
+
+@asynccontextmanager
+async def _exchange(
+    connection: httpcore.AsyncHTTPConnection, message: WebhookMessage
+) -> AsyncIterator[httpcore.Response]:
+    target = message.target
+    url = httpcore.URL(
+        scheme=target.scheme.encode(), host=target.host.encode(), port=target.port, target=target.path.encode()
+    )
+    headers = [(name.encode(), value.encode()) for name, value in message.headers]
+    async with connection.stream(target.method, url, headers=headers, content=message.body) as response:
+        yield response
 
 
 def _header(response: httpcore.Response, name: bytes) -> str | None:

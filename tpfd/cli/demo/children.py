@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
@@ -128,7 +128,7 @@ async def _stop(process: trio.Process) -> None:
 
 @asynccontextmanager
 async def daemon(
-    folder: Path, pipeline: str, *, environ: Mapping[str, str], **sections: Any
+    folder: Path, pipeline: str, *, environ: Mapping[str, str], port: int | None = None, **sections: Any
 ) -> AsyncIterator[tuple[Child, TpfdClient]]:
     """Runs a daemon with a configuration made for it, and waits until it is ready.
 
@@ -136,6 +136,7 @@ async def daemon(
         folder: gets ``tpfd.yaml`` and ``daemon.log``; the database is there too.
         pipeline: an example's name.
         environ: added to the environment; the TPFD_ variables of the caller are kept from the daemon.
+        port: where it listens; None: where there is room.
         sections: further sections of the configuration.
 
     Yields:
@@ -144,7 +145,7 @@ async def daemon(
     Raises:
         DemoFailed: it ended or was not ready in time.
     """
-    port = _free_port()
+    port = free_ports(1)[0] if port is None else port
     config = {"pipelines": [f"example:{pipeline}"], "http": {"bind": f"127.0.0.1:{port}"}, **sections}
     file = folder / "tpfd.yaml"
     await file_work(file.write_text, yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
@@ -183,11 +184,13 @@ async def _ready(child: Child, client: TpfdClient) -> None:
     raise DemoFailed(f"the daemon was not ready within {READY_WITHIN_S:.0f} s; see {child.log}")
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def free_ports(count: int) -> list[int]:
+    """Ports of this host that nobody listens on, each another one."""
+    with ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
 
 
 def _tail(log: Path) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from tpfd.cli.demo.csv_payments import CsvDemo, run_csv_demo
+from tpfd.cli.demo.links import TRANSPORTS
 from tpfd.cli.demo.restaurant import DECISIONS, run_restaurant_demo
 from tpfd.cli.exits import Exit
 from tpfd.cli.options import PROBABILITY, duration_or_zero
@@ -48,7 +49,9 @@ def demo() -> None:
 @click.option("--reject-probability", type=PROBABILITY, default=0.08, show_default=True, help="Share not approved.")
 @click.option("--window", type=click.IntRange(1, 10_000), default=250, show_default=True, help="Unanswered requests.")
 @store_option
-@click.option("--transport", type=click.Choice(["websocket"]), default="websocket", help="Transport.")
+@click.option(
+    "--transport", type=click.Choice(TRANSPORTS), default="websocket", show_default=True, help="How it is asked."
+)
 @click.option("--dry-run", "only_check", is_flag=True, help="Check the file with the pipeline's own code; pay nothing.")
 @pass_settings
 def csv_payments(

@@ -21,6 +21,7 @@ from tpfd.cli.demo.files import (
     peak_rss_bytes,
     write_payments,
 )
+from tpfd.cli.demo.links import Link, make_link
 from tpfd.client import TpfdClient
 from tpfd.core.records import ExecutionStatus, FactType
 from tpfd.durations import format_duration
@@ -46,7 +47,7 @@ class CsvDemo:
         reject_probability: share of payments that the provider does not approve.
         window: unanswered requests at a time.
         store: ``sqlite`` or ``memory``.
-        transport: ``websocket``.
+        transport: ``websocket`` or ``webhook``.
     """
 
     folder: Path
@@ -79,12 +80,11 @@ class CsvDemo:
         """The provider's books."""
         return self.folder / "provider.jsonl"
 
-    def provider_arguments(self, url: str) -> list[str]:
+    def provider_arguments(self, link: Link) -> list[str]:
         """The provider's command line."""
         options = {
-            "--url": url,
+            **link.provider_options,
             "--step": STEP,
-            "--credit": str(self.window),
             "--latency": format_duration(self.latency_ms),
             "--permits-per-second": str(self.permits_per_second),
             "--reject-probability": str(self.reject_probability),
@@ -115,18 +115,23 @@ async def run_csv_demo(demo: CsvDemo) -> dict[str, Any]:
     """
     await file_work(_prepare, demo)
     aside, row_count = await file_work(_make_input, demo)
-    environ = {"CSV_FOLDER_PATH": str(demo.inbox)}
-    sections = {"store": sqlite_or_memory(demo.store, demo.folder), "steps": {"max-concurrency": demo.window}}
+    link = await make_link(demo.transport, demo.folder, demo.window)
+    environ = {"CSV_FOLDER_PATH": str(demo.inbox), **link.environ}
+    sections = {
+        "store": sqlite_or_memory(demo.store, demo.folder),
+        "steps": {"max-concurrency": demo.window},
+        **link.sections,
+    }
     async with (
-        daemon(demo.folder, PIPELINE, environ=environ, **sections) as (server, client),
+        daemon(demo.folder, PIPELINE, environ=environ, port=link.port, **sections) as (server, client),
         running(
             "tpfd provider",
-            demo.provider_arguments(client.url),
+            demo.provider_arguments(link),
             demo.folder / "provider.log",
             child_environ({}),
         ) as provider,
     ):
-        await provider.says("connected to")
+        await provider.says(link.ready)
         took = await _watched(demo, aside, row_count, client, server, provider)
     counted = await file_work(count_output, demo.output)
     summary = _summary(demo, counted, took)

@@ -39,7 +39,7 @@ async def run_restaurant_demo(folder: Path, *, store: str, decision: str | None)
         DemoFailed: the daemon ended.
         ExecutionFailed: the order could not be settled.
     """
-    sections = {"store": sqlite_or_memory(store, folder)}
+    sections: dict[str, Any] = {"store": sqlite_or_memory(store, folder)}
     async with daemon(folder, PIPELINE, environ={}, **sections) as (child, client), trio.open_nursery() as nursery:
         nursery.start_soon(child.must_live)
         submission = await client.submit(_order())

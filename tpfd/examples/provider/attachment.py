@@ -8,7 +8,6 @@ the same ids, whoever attaches next.
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,9 +19,9 @@ from trio_websocket import ConnectionClosed, WebSocketConnection
 from tpfd.client.errors import ProblemDetail, ServerRefused, Unreachable, first_of
 from tpfd.client.sockets import why_closed
 from tpfd.errors import TpfdError
-from tpfd.examples.provider.decision import Manners, Mishap, Request, answer
-from tpfd.examples.provider.desk import Desk, Due
-from tpfd.examples.provider.log import RequestLog
+from tpfd.examples.provider.books import Books, now_epoch_ms
+from tpfd.examples.provider.decision import Request
+from tpfd.examples.provider.desk import Desk
 
 ANSWERS_PER_FRAME = 256
 LINGER_S = 0.001
@@ -69,43 +68,27 @@ class Target:
 
 
 @define
-class Tally:
-    """What happened so far, over all connections."""
-
-    asked_count: int = 0
-    approved_count: int = 0
-    unapproved_count: int = 0
-    duplicate_count: int = 0
-    refused_count: int = 0
-    repeated_count: int = 0
-
-
-@define
 class Attachment:
     """One connection.
 
     Attributes:
         socket: the open WebSocket.
         target: what is subscribed to.
-        manners: how to behave.
-        log: where each request is noted before it is answered; None notes nothing.
+        books: what to answer, and its record.
         dice: decides mishaps.
-        tally: counts on.
         say: tells the person at the terminal.
     """
 
     socket: WebSocketConnection
     target: Target
-    manners: Manners
-    log: RequestLog | None
+    books: Books
     dice: random.Random
-    tally: Tally
     say: Callable[[str], None]
     _desk: Desk = field(init=False)
     _complaint: ProblemDetail | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._desk = Desk(self.target.credit, self.manners)
+        self._desk = Desk(self.target.credit, self.books.manners)
 
     async def run(self, stopping: trio.Event) -> str:
         """Subscribes and answers until the connection is lost or `stopping` is set.
@@ -149,14 +132,14 @@ class Attachment:
         """Takes what the daemon sends; never ends but by cancel or loss."""
         while True:
             messages = _messages(await self.socket.get_message())
-            now_s, now_epoch_ms = trio.current_time(), _now_epoch_ms()
+            now_s, at_epoch_ms = trio.current_time(), now_epoch_ms()
             self._desk.settle(self._acknowledged(messages, now_s))
             for message in messages:
                 if message["type"] == "request" and not self._desk.closed:
-                    self.tally.asked_count += 1
-                    mishap = self.manners.mishap(self.dice)
+                    self.books.tally.asked_count += 1
+                    mishap = self.books.manners.mishap(self.dice)
                     request = Request.from_message(message)
-                    await self._desk.put(request, mishap, now_s=now_s, now_epoch_ms=now_epoch_ms)
+                    await self._desk.put(request, mishap, now_s=now_s, now_epoch_ms=at_epoch_ms)
 
     def _acknowledged(self, messages: list[dict[str, Any]], now_s: float) -> list[str]:
         """The interactions that need no answer any more, by what a frame says."""
@@ -164,16 +147,16 @@ class Attachment:
         for message in messages:
             match message["type"]:
                 case "completed":
-                    self.tally.duplicate_count += bool(message.get("duplicate"))
+                    self.books.tally.duplicate_count += bool(message.get("duplicate"))
                     settled.append(str(message.get("interactionId")))
                 case "rejected" if _is_passing(message):
-                    self.tally.repeated_count += 1
-                    if self.tally.repeated_count == 1:
+                    self.books.tally.repeated_count += 1
+                    if self.books.tally.repeated_count == 1:
                         self.say(f"an answer will be repeated: {message.get('code')}: {message.get('detail')}")
                     self._desk.put_back(str(message.get("interactionId")), now_s)
                 case "rejected":
-                    self.tally.refused_count += 1
-                    if self.tally.refused_count == 1:
+                    self.books.tally.refused_count += 1
+                    if self.books.tally.refused_count == 1:
                         self.say(f"an answer was refused: {message.get('code')}: {message.get('detail')}")
                     settled.append(str(message.get("interactionId")))
                 case "error":
@@ -187,26 +170,10 @@ class Attachment:
         while await self._desk.next_due():
             await trio.sleep(LINGER_S)
             due = self._desk.take_due(trio.current_time(), ANSWERS_PER_FRAME)
-            messages = await self._decide(due)
+            messages = [given.message for given in await self.books.answers(due)]
             for start in range(0, len(messages), ANSWERS_PER_FRAME):
                 frame = orjson.dumps(messages[start : start + ANSWERS_PER_FRAME]).decode()
                 await self.socket.send_message(frame)
-
-    async def _decide(self, due: list[Due]) -> list[dict[str, Any]]:
-        messages: list[dict[str, Any]] = []
-        lines: list[bytes] = []
-        at_epoch_ms = _now_epoch_ms()
-        for entry in due:
-            given = answer(entry.request, self.manners.reject_probability)
-            if not entry.repeats:
-                self.tally.approved_count += given.outcome == "approved"
-                self.tally.unapproved_count += given.outcome == "unapproved"
-                lines.append(given.log_line(at_epoch_ms))
-            if entry.mishap is not Mishap.DROP:
-                messages += [given.message] * (2 if entry.mishap is Mishap.DUPLICATE else 1)
-        if self.log is not None and lines:
-            await self.log.write(lines)
-        return messages
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -241,7 +208,3 @@ def _is_passing(rejected: dict[str, Any]) -> bool:
     """Whether the daemon may take the same answer later: its store was busy or down, the answer itself is good."""
     status = rejected.get("status")
     return isinstance(status, int) and (status == 429 or status >= 500)
-
-
-def _now_epoch_ms() -> int:
-    return time.time_ns() // 1_000_000

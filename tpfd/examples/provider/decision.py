@@ -88,6 +88,7 @@ class Request:
         resume_token: goes back with the answer; None when the request had none.
         deadline_epoch_ms: after this the answer is too late.
         record: the payment, exactly as it came.
+        completion_url: where a webhook wants its answer; None: it goes back the way the request came.
     """
 
     tenant_id: str
@@ -96,6 +97,7 @@ class Request:
     resume_token: str | None
     deadline_epoch_ms: int
     record: Mapping[str, Any]
+    completion_url: str | None = None
 
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> Request:
@@ -122,7 +124,13 @@ class Request:
             resume_token=message.get("resumeToken"),
             deadline_epoch_ms=message["deadlineEpochMs"],
             record=record,
+            completion_url=_completion_url(message.get("callback")),
         )
+
+
+def _completion_url(callback: object) -> str | None:
+    url = callback.get("completionUrl") if isinstance(callback, Mapping) else None
+    return url if isinstance(url, str) else None
 
 
 @frozen

@@ -10,7 +10,8 @@ from attrs import define, field
 from trio_websocket import WebSocketConnection
 
 from tpfd.client.sockets import Address, NotConnected, backoff_s, converse
-from tpfd.examples.provider.attachment import Attachment, Tally, Target
+from tpfd.examples.provider.attachment import Attachment, Target
+from tpfd.examples.provider.books import Books, Tally
 from tpfd.examples.provider.decision import Manners
 from tpfd.examples.provider.log import RequestLog
 
@@ -28,7 +29,6 @@ class Provider:
         dice: decides mishaps and spreads reconnects, nothing else.
         say: tells the person at the terminal.
         stopping: set it to finish what is in hand and return.
-        tally: what happened so far.
     """
 
     target: Target
@@ -37,7 +37,15 @@ class Provider:
     dice: random.Random
     say: Callable[[str], None]
     stopping: trio.Event = field(factory=trio.Event)
-    tally: Tally = field(factory=Tally)
+    _books: Books = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._books = Books(self.manners, self.log)
+
+    @property
+    def tally(self) -> Tally:
+        """What happened so far."""
+        return self._books.tally
 
     async def run(self) -> Tally:
         """Attaches, and attaches again after every loss, until `stopping` is set.
@@ -73,10 +81,8 @@ class Provider:
         attachment = Attachment(
             socket=socket,
             target=self.target,
-            manners=self.manners,
-            log=self.log,
+            books=self._books,
             dice=self.dice,
-            tally=self.tally,
             say=self.say,
         )
         return await attachment.run(self.stopping)
