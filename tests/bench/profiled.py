@@ -30,6 +30,7 @@ IDLE = {
     ("trio/_core/_io_epoll.py", "get_events"),
     ("trio/_core/_thread_cache.py", "_work"),
     ("tpfd/stores/sqlite_writer.py", "_take"),
+    ("tpfd/stores/sqlite_readers.py", "_take"),
     ("threading.py", "wait"),
 }
 """Innermost places where a thread has nothing to do."""

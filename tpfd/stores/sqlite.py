@@ -4,7 +4,7 @@
 * ``sqlite_tables``: how records and facts stand in tables
 * ``sqlite_overlay``: one transaction as its members see it
 * ``sqlite_writer``: the thread that commits many decisions at once
-* ``sqlite_reads``: reading beside the writer
+* ``sqlite_reads``, ``sqlite_readers``: reading beside the writer, and the threads that do it
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from tpfd.stores.paging import check_limit, read_cursor
 from tpfd.stores.sqlite_backup import back_up
 from tpfd.stores.sqlite_file import SqliteFile
 from tpfd.stores.sqlite_overlay import Overlay
+from tpfd.stores.sqlite_readers import Readers
 from tpfd.stores.sqlite_reads import (
-    Readers,
     read_feed,
     read_history,
     read_last_seq,
@@ -177,7 +177,7 @@ async def open_sqlite(
         group_commit_max: decisions that share a commit, at most.
         busy_timeout_ms: how long to wait for another process that writes.
         queue_max: decisions waiting for the writer; further callers wait in order.
-        reader_count: read-only connections, and calls that read at once.
+        reader_count: read-only connections, each with a thread.
         keep_fact: says which facts the journal keeps.
         connection_class: a stand-in for tests of faults.
 
@@ -188,7 +188,7 @@ async def open_sqlite(
 
     **Cancellation**: leaving commits what is queued first.
     """
-    threads = Threads(reader_count)
+    thread = Threads(1)
     file = SqliteFile(
         path=Path(path),
         synchronous=synchronous,
@@ -201,15 +201,16 @@ async def open_sqlite(
         for ring in rings:
             ring()
 
-    writing, reading = await threads.run(file.open, reader_count)
+    writing, reading = await thread.run(file.open, reader_count)
     writer = Writer(writing, keep_fact, group_commit_max, busy_timeout_ms, ring_all)
-    readers = Readers(reading, threads)
+    readers = Readers(reading)
     writer.start()
     try:
         yield SqliteStore(file, writer, readers, Threads(1), trio.Semaphore(queue_max), rings)
     finally:
         with trio.CancelScope(shield=True):
-            await threads.run(readers.close)  # first, because the last one to close the file writes the WAL back
+            readers.close()
+            await thread.run(readers.join)  # first, because the last one to close the file writes the WAL back
             writer.close()
-            await threads.run(writer.join)
+            await thread.run(writer.join)
     writer.raise_if_failed()

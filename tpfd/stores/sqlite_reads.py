@@ -1,68 +1,21 @@
 """Reading without a transaction of the writer: committed records, index pages, the journal.
 
-Each call is one short read transaction on a connection of its own, in a thread, so that it neither waits for the
-writer nor keeps the WAL from being written back.
+Each call is one short read transaction on a connection of its own, so that it neither waits for the writer nor keeps
+the WAL from being written back. The threads are in ``sqlite_readers``.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
-from typing import Concatenate, ParamSpec, TypeVar
+from collections.abc import Sequence
+from typing import TypeVar
 
-from attrs import define
-
-from tpfd.blocking import Blocking
 from tpfd.core.records import SequencedFact
 from tpfd.core.transact import Index, Key, Page, Sort
-from tpfd.errors import StoreError
 from tpfd.stores.paging import Place, kind_of_index, write_cursor
-from tpfd.stores.sqlite_errors import outside_error
 from tpfd.stores.sqlite_tables import SELECTED_FACT, TABLES, sequenced_fact
 
 R = TypeVar("R")
-T = TypeVar("T")
-P = ParamSpec("P")
-
-
-@define
-class Readers:
-    """A few read-only connections, each used by one call at a time.
-
-    Args:
-        connections: none is used elsewhere.
-        threads: lets at most one call per connection run at once.
-    """
-
-    _idle: list[sqlite3.Connection]
-    _threads: Blocking
-
-    async def run(
-        self, read: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Calls `read(connection, ...)` in a thread.
-
-        Raises:
-            StoreError: SQLite failed, a row is damaged, or the store is closed.
-        """
-
-        def call() -> T:
-            if not self._idle:  # as many calls as connections: there is always one
-                raise StoreError("the store is closed", retryable=False, code="store_closed")
-            connection = self._idle.pop()
-            try:
-                return read(connection, *args, **kwargs)
-            except sqlite3.Error as error:
-                raise outside_error(error) from error
-            finally:
-                self._idle.append(connection)
-
-        return await self._threads.run(call)
-
-    def close(self) -> None:
-        """Closes the connections that are not in use. Blocks; later calls are refused."""
-        while self._idle:
-            self._idle.pop().close()
 
 
 def read_records(connection: sqlite3.Connection, keys: Sequence[Key[R]]) -> list[R | None]:

@@ -23,7 +23,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import outcome
 import trio
@@ -31,6 +31,7 @@ from attrs import define, field, frozen
 
 from tpfd.core.records import Fact
 from tpfd.errors import InternalError, StoreError
+from tpfd.stores.parking import Finished, Inbox, Parked, park, wake
 from tpfd.stores.sqlite_errors import ROW_ERRORS, is_locked, member_error, spares_neighbours
 from tpfd.stores.sqlite_file import SCHEMA_VERSION, schema_version
 from tpfd.stores.sqlite_overlay import Overlay
@@ -68,15 +69,8 @@ class WriterStatistics:
     waiting_count: int
 
 
-@define(eq=False)
-class _Member:
-    """A parked caller of `Writer.run`."""
-
-    act: Callable[[Overlay], Any]
-    task: trio.lowlevel.Task
-
-
-_Finished = list[tuple[_Member, outcome.Outcome[Any]]]
+_Member = Parked[Overlay]
+"""A parked caller of `Writer.run`."""
 
 
 @define(eq=False)
@@ -107,7 +101,7 @@ class Writer:
     _busy_timeout_ms: int
     _on_others: Callable[[], None]
     _token: trio.lowlevel.TrioToken = field(factory=trio.lowlevel.current_trio_token, init=False)
-    _inbox: queue.SimpleQueue[_Member | None] = field(factory=queue.SimpleQueue, init=False)
+    _inbox: Inbox[Overlay] = field(factory=queue.SimpleQueue, init=False)
     _counts: _Counts = field(factory=_Counts, init=False)
     _closed: bool = field(default=False, init=False)
     _failed: trio.Event = field(factory=trio.Event, init=False)
@@ -139,10 +133,7 @@ class Writer:
             raise self._broken()
         if self._closed:
             raise StoreError("the store is closed", retryable=False, code="store_closed")
-        self._inbox.put(_Member(act, trio.lowlevel.current_task()))
-        # The outcome must be seen, so a cancel waits for it.
-        result: T = await trio.lowlevel.wait_task_rescheduled(lambda _raise_cancel: trio.lowlevel.Abort.FAILED)
-        return result
+        return await park(self._inbox, act)
 
     def close(self) -> None:
         """Takes no more decisions. What is queued is still committed; then the thread ends."""
@@ -192,7 +183,7 @@ class Writer:
             if self._in_hand:
                 finished = self._commit(self._in_hand)
                 self._in_hand = []
-                self._token.run_sync_soon(_wake, finished)
+                self._token.run_sync_soon(wake, finished)
                 now_s = time.monotonic()
                 self._active_until_s = now_s + _ACTIVE_S
                 if now_s < self._contended_until_s:
@@ -216,7 +207,7 @@ class Writer:
             return False
         return True
 
-    def _commit(self, members: list[_Member]) -> _Finished:
+    def _commit(self, members: list[_Member]) -> Finished[Overlay]:
         try:
             return self._transaction(members)
         except (sqlite3.Error, *ROW_ERRORS) as error:
@@ -228,11 +219,11 @@ class Writer:
             self._counts.failures += 1
             return [(member, outcome.Error(member_error(error))) for member in members]
 
-    def _transaction(self, members: list[_Member]) -> _Finished:
+    def _transaction(self, members: list[_Member]) -> Finished[Overlay]:
         self._begin()
         self._notice_others()
         overlay = Overlay(self._connection, self._keep_fact)
-        finished: _Finished = []
+        finished: Finished[Overlay] = []
         for member in members:
             result = outcome.capture(member.act, overlay)
             if isinstance(result, outcome.Error) and isinstance(result.error, sqlite3.Error):
@@ -288,14 +279,9 @@ class Writer:
             member = self._inbox.get()
             if member is not None:
                 stranded.append(member)
-        _wake([(member, outcome.Error(self._broken())) for member in stranded])
+        wake([(member, outcome.Error(self._broken())) for member in stranded])
 
     def _broken(self) -> InternalError:
         broken = InternalError(f"the store's writer has died: {self._failure!r}")
         broken.__cause__ = self._failure
         return broken
-
-
-def _wake(finished: _Finished) -> None:
-    for member, result in finished:
-        trio.lowlevel.reschedule(member.task, result)
