@@ -5,7 +5,8 @@
     TpfdError                    .code (stable, for machines)  .message (plain, for people)
     ├─ ConfigError               every problem at once; the CLI exits 78
     ├─ NotFound                  unknown, or another tenant's: the same answer
-    ├─ Conflict                  lost lease, stale version, already terminal, key reused
+    ├─ Conflict                  stale version, already terminal, key reused
+    │  └─ LostLease              the attempt's fence was overtaken: it must commit nothing more
     ├─ AdmissionError            the outside sent something that cannot be taken
     │  ├─ MalformedError         not decodable at all
     │  ├─ PayloadError           decodable, does not fit the type: every problem with its path
@@ -92,6 +93,12 @@ class Conflict(TpfdError):
     """The state does not allow it (any more)."""
 
     code = "conflict"
+
+
+class LostLease(Conflict):
+    """The fence of an attempt was overtaken, or its execution ended: it must commit nothing more."""
+
+    code = "lost_lease"
 
 
 class AdmissionError(TpfdError):

@@ -38,7 +38,7 @@ from tpfd.core.records import (
     UnitRecord,
 )
 from tpfd.core.session import Window
-from tpfd.errors import Conflict, NonRetryableError
+from tpfd.errors import LostLease, NonRetryableError
 from tpfd.items import Item, Receive, Send, with_waiting
 from tpfd.program import Program
 from tpfd.runtime import Runtime
@@ -100,7 +100,7 @@ class LiveAwaits:
             ),
         )
         if isinstance(unit, Refused):
-            raise Conflict(unit.message, code=unit.code)
+            raise LostLease(unit.message)
         return unit
 
     async def _ask(
@@ -182,7 +182,7 @@ class LiveAwaits:
             return opened
         if opened.refused.code == "unit_ended":
             raise NonRetryableError(opened.refused.message, code="await_failed")
-        raise Conflict(opened.refused.message, code=opened.refused.code)
+        raise LostLease(opened.refused.message)
 
     async def _request(
         self, record: ExecutionRecord, program: Program, terms: AwaitTerms, item: Item, text: JsonText

@@ -45,7 +45,7 @@ from tpfd.engine.leases import Lease, LeaseKeeper
 from tpfd.engine.plan import plan
 from tpfd.engine.ports import LiveAwait, Publisher, RejectSink
 from tpfd.engine.segment import AskedItems, AskOne, Collected, Done, Published, Segment
-from tpfd.errors import Conflict, StoreError
+from tpfd.errors import LostLease, NonRetryableError, StoreError
 from tpfd.ops.logs import Log, get_logger
 from tpfd.runtime import Runtime
 
@@ -124,7 +124,7 @@ class Attempts:
         if not isinstance(done, Failure):
             return done
         record = lease.record
-        if isinstance(done.error, Conflict):
+        if isinstance(done.error, LostLease):
             lease.lose(done.message)
             return None
         fields = {"execution_id": record.execution_id, "code": done.code, "message": done.message}
@@ -252,7 +252,9 @@ class Attempts:
 
     def _done(self, outcome: Transition | Refused) -> None:
         if isinstance(outcome, Refused):
-            raise Conflict(outcome.message, code=outcome.code)
+            if outcome.code == "source_changed":
+                raise NonRetryableError(outcome.message, code=outcome.code)
+            raise LostLease(outcome.message)
         self.runtime.announce(outcome.record)
 
     async def _note(self, lease: Lease, fact_type: FactType, key: str) -> None:
@@ -263,10 +265,10 @@ class Attempts:
         await self._owned(lease, PreparePublication(fence=lease.record.fence, publication=publication))
 
     async def _owned(self, lease: Lease, event: AttemptEvent) -> None:
-        """Commits something inside the attempt; Conflict when the fence moved."""
+        """Commits something inside the attempt; LostLease when the fence moved."""
         done = await self.runtime.commit(lease.record.tenant_id, lease.record.execution_id, event)
         if isinstance(done.outcome, Refused):
-            raise Conflict(done.outcome.message, code=done.outcome.code)
+            raise LostLease(done.outcome.message)
 
     async def _commit(self, lease: Lease, event: AttemptEvent) -> None:
         """The last transaction of the attempt; tried again while the store is away and the lease lasts."""

@@ -34,7 +34,7 @@ class LiveAwait(Protocol):
 
         Raises:
             NonRetryableError: an item timed out, failed, or changed under a retry.
-            Conflict: the fence moved.
+            LostLease: the fence moved.
         """
 
     async def ask_all(
@@ -53,7 +53,7 @@ class OutputSession(Protocol):
         """Ends the output, has it recorded as prepared, and puts it in place.
 
         Args:
-            prepare: records the publication under the attempt's fence; raises Conflict when the fence moved.
+            prepare: records the publication under the attempt's fence; raises LostLease when the fence moved.
 
         Raises:
             NonRetryableError: another object stands at the key.

@@ -19,7 +19,7 @@ from tpfd.core.publication import (
     next_step,
 )
 from tpfd.core.records import ExecutionRecord, Publication, PublicationState
-from tpfd.errors import Conflict, InternalError, NonRetryableError
+from tpfd.errors import InternalError, LostLease, NonRetryableError
 from tpfd.objects.formats import Encoder, Row
 from tpfd.objects.keys import next_version, render_key
 from tpfd.objects.protocol import ObjectTarget, PlaceOutcome, WriteSession
@@ -123,7 +123,7 @@ class _Output:
                 case Place(replace):
                     placed = await target.place(staged, self.key, replace=replace)
                     if placed is PlaceOutcome.SUPERSEDED:
-                        raise Conflict("a newer owner took the staged output away", code="lost_lease")
+                        raise LostLease("a newer owner took the staged output away")
                 case NextVersion():
                     self.key = next_version(self.key)
                 case Occupied(message):
