@@ -170,6 +170,8 @@ def _entry(text: str) -> _Entry:
 
 
 def _network(text: str) -> Network | None:
+    if "%" in text:
+        return None
     try:
         return ipaddress.ip_network(text)
     except ValueError as error:

@@ -124,7 +124,8 @@ async def _exchange(
         scheme=target.scheme.encode(), host=target.host.encode(), port=target.port, target=target.path.encode()
     )
     headers = [(name.encode(), value.encode()) for name, value in message.headers]
-    async with connection.stream(target.method, url, headers=headers, content=message.body) as response:
+    headers.append((b"content-length", str(len(message.body)).encode()))
+    async with connection.stream(target.method, url, headers=headers, content=_Body(message.body)) as response:
         yield response
 
 
@@ -135,8 +136,24 @@ def _header(response: httpcore.Response, name: bytes) -> str | None:
 async def _pass_over(response: httpcore.Response) -> None:
     """Reads the body if it is small and there; else the connection is not used again."""
     size = 0
-    with trio.move_on_after(BODY_S):
+    with trio.move_on_after(BODY_S) as scope:
         async for part in response.aiter_stream():
             size += len(part)
             if size > MAX_BODY_BYTES:
-                return
+                # No break: it would leave httpcore's generators unfinished. The cancel ends them where they wait.
+                scope.cancel("that is enough of it")
+
+
+class _Body:
+    """A request body in one piece. No generator, which httpcore would leave unfinished when the connection breaks."""
+
+    def __init__(self, data: bytes) -> None:
+        self._parts = iter((data,))
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        for part in self._parts:
+            return part
+        raise StopAsyncIteration
