@@ -142,7 +142,7 @@ async def test_operators_calls_go_to_the_tenants_own_path() -> None:
     subject, asked = client(*(httpx.Response(202, json={}) for _ in range(3)), tenant="a/b")
     async with subject:
         await subject.redrive("e/1", expected_version=3, reason="back", allow_failed=True, actor="maria")
-        await subject.redrive_bulk(status="DLQ", reason="back", limit=5, dry_run=True)
+        await subject.redrive_slice(status="DLQ", reason="back", limit=5, cursor="3:c", dry_run=True)
         await subject.cancel("e/1", reason="twice")
     assert asked[0].url.raw_path == b"/tpf/admin/tenants/a%2Fb/executions/e%2F1/redrive"
     assert body(asked[0]) == {
@@ -153,7 +153,7 @@ async def test_operators_calls_go_to_the_tenants_own_path() -> None:
         "actor": "maria",
     }
     assert asked[1].url.raw_path == b"/tpf/admin/tenants/a%2Fb/executions/redrive"
-    assert body(asked[1]) == {"status": "DLQ", "reason": "back", "limit": 5, "dryRun": True}
+    assert body(asked[1]) == {"status": "DLQ", "reason": "back", "limit": 5, "cursor": "3:c", "dryRun": True}
     assert asked[2].url.raw_path == b"/pipeline/executions/e%2F1/cancel"
 
 

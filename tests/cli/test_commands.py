@@ -28,6 +28,7 @@ VIEW = {
     "errorCode": "boom",
     "errorMessage": None,
 }
+FACT = {"seq": 1, "type": "RunFailed", "atEpochMs": 0, "data": {"message": "\x1b[2Jgone"}}
 PROBLEM = {
     "title": "Unprocessable Content",
     "status": 422,
@@ -117,7 +118,8 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["redrive", "--reason", "x"], "name one execution, or give --status"),
         (["redrive", "e-1", "--status", "DLQ", "--reason", "x"], "name one execution, or give --status"),
         (["redrive", "e-1"], "Missing option '--reason'"),
-        (["redrive", "e-1", "--reason", "x", "--dry-run"], "filter a bulk re-drive"),
+        (["redrive", "e-1", "--reason", "x", "--dry-run"], "for a bulk re-drive"),
+        (["redrive", "e-1", "--reason", "x", "--limit", "5"], "for a bulk re-drive"),
         (["redrive", "--status", "DLQ", "--reason", "x", "--confirmed-stopped"], "never in bulk"),
         (["redrive", "--status", "RUNNING", "--reason", "x"], "'RUNNING' is not one of"),
         (["provider"], "Missing option '--step'"),
@@ -219,12 +221,47 @@ def test_a_listing_reads_on_until_its_limit_and_says_that_there_is_more(capsys: 
 
 
 def test_history_shows_facts_and_data_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    fact = {"seq": 1, "type": "RunFailed", "atEpochMs": 0, "data": {"message": "\x1b[2Jgone"}}
-    with playing(Reply(200, [fact])) as double:
+    with playing(Reply(200, [FACT]), Reply(200, [])) as double:
         assert ask(double, "history", "e-1") == 0
     out = capsys.readouterr().out
     assert "\x1b" not in out
     assert "gone" in out
+    assert len(out.splitlines()) == 2
+
+
+def test_history_shows_the_answers_that_changed_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    late = {"createdAtEpochMs": 0, "reason": "conflicting", "interactionId": "i", "responsePayload": {"paid": False}}
+    with playing(Reply(200, [FACT]), Reply(200, [late])) as double:
+        assert ask(double, "history", "e/1") == 0
+    assert [asked.path for asked in double.asked] == [
+        "/pipeline/executions/e%2F1/history?limit=200",
+        "/pipeline/executions/e%2F1/late?limit=200",
+    ]
+    out = capsys.readouterr().out
+    assert out.splitlines()[-1].split() == ["1970-01-01T00:00:00.000Z", "conflicting", "i", "-", '{"paid":false}']
+    with playing(Reply(200, [FACT]), Reply(200, [late])) as double:
+        assert ask(double, "--output", "json", "history", "e-1") == 0
+    assert json.loads(capsys.readouterr().out) == {"facts": [FACT], "late": [late]}
+
+
+def test_orphans_are_listed_and_matched(capsys: pytest.CaptureFixture[str]) -> None:
+    orphan = {"lateId": "i-9~d1", "createdAtEpochMs": 0, "actor": "bank", "responsePayload": {"paid": True}}
+    with playing(Reply(200, [orphan])) as double:
+        assert ask(double, "orphans") == 0
+    assert double.asked[0].path == "/pipeline/interactions/orphans?limit=50"
+    assert capsys.readouterr().out.splitlines()[1].split() == [
+        "i-9~d1",
+        "1970-01-01T00:00:00.000Z",
+        "bank",
+        '{"paid":true}',
+    ]
+    done = {"interactionId": "i-1", "executionId": "e-1", "stepId": "s", "status": "COMPLETED", "duplicate": True}
+    with playing(Reply(200, done)) as double:
+        assert ask(double, "orphans", "match", "i/9~d.1", "i-1", "--actor", "maria") == 0
+    (asked,) = double.asked
+    assert (asked.method, asked.path) == ("POST", "/pipeline/interactions/orphans/i%2F9~d.1/match")
+    assert json.loads(asked.body) == {"interactionId": "i-1", "actor": "maria"}
+    assert "already there" in capsys.readouterr().err
 
 
 def test_complete_sends_the_answer_and_who_gave_it() -> None:
@@ -246,12 +283,41 @@ def test_redrive_uses_the_version_that_it_has_just_seen() -> None:
     assert json.loads(double.asked[1].body)["expectedVersion"] == 9
 
 
+def slice_of(*ids: str, cursor: str | None = None, dry_run: bool = False) -> Reply:
+    return Reply(200, {"count": len(ids), "executionIds": ids, "dryRun": dry_run, "cursor": cursor})
+
+
 def test_a_bulk_redrive_can_be_tried_dry(capsys: pytest.CaptureFixture[str]) -> None:
-    with playing(Reply(200, {"count": 2, "executionIds": ["a", "b"], "dryRun": True})) as double:
+    with playing(slice_of("a", "b", dry_run=True)) as double:
         assert ask(double, "redrive", "--status", "DLQ", "--error-code", "boom", "--reason", "back", "--dry-run") == 0
     sent = json.loads(double.asked[0].body)
-    assert (sent["status"], sent["errorCode"], sent["limit"], sent["dryRun"]) == ("DLQ", "boom", 100, True)
-    assert "nothing was changed" in capsys.readouterr().err
+    assert (sent["status"], sent["errorCode"], sent["limit"], sent["dryRun"]) == ("DLQ", "boom", 200, True)
+    said = capsys.readouterr()
+    assert said.out == "a\nb\n"
+    assert "2 would be re-driven" in said.err
+    assert "nothing was changed" in said.err
+
+
+BULK = ("redrive", "--status", "DLQ", "--reason", "back")
+
+
+def test_a_bulk_redrive_goes_on_slice_by_slice(capsys: pytest.CaptureFixture[str]) -> None:
+    with playing(slice_of("a", "b", cursor="c1"), slice_of(cursor="c2"), slice_of("c")) as double:
+        assert ask(double, *BULK) == 0
+    assert [json.loads(asked.body).get("cursor") for asked in double.asked] == [None, "c1", "c2"]
+    assert capsys.readouterr().out == "a\nb\nc\n"
+
+
+def test_a_bulk_redrive_ends_at_its_limit() -> None:
+    with playing(slice_of("a", "b", cursor="c1"), slice_of("c", cursor="c2")) as double:
+        assert ask(double, *BULK, "--limit", "3") == 0
+    assert [json.loads(asked.body)["limit"] for asked in double.asked] == [3, 1]
+
+
+def test_a_bulk_redrive_that_breaks_off_says_what_was_done(capsys: pytest.CaptureFixture[str]) -> None:
+    with playing(slice_of("a", "b", cursor="c1"), Reply(503, {"title": "Unavailable"})) as double:
+        assert ask(double, "--output", "json", *BULK) == 75
+    assert json.loads(capsys.readouterr().out) == {"count": 2, "executionIds": ["a", "b"], "dryRun": False}
 
 
 def test_cancel_says_why_and_who() -> None:

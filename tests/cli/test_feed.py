@@ -57,7 +57,7 @@ async def send(socket: WebSocketConnection, frame: Any) -> None:
     await socket.send_message(orjson.dumps(frame).decode())
 
 
-def feed(url: str, *, after: int = 0, said: list[str] | None = None) -> Feed:
+def feed(url: str, *, after: int | None = 0, said: list[str] | None = None) -> Feed:
     return Feed(
         url=url,
         tenant="t",
@@ -97,6 +97,20 @@ async def test_facts_come_alone_and_in_arrays_and_a_loss_goes_on_where_it_was() 
         assert await until(4, feed(url, after=3, said=said)) == [4, 5, 6, 7]
     assert paths == ["/pipeline/events?after=3&executionId=e-1", "/pipeline/events?after=6&executionId=e-1"]
     assert said == ["the daemon closed the connection (1012 the daemon restarts); trying until it is back"]
+
+
+async def test_a_feed_from_now_comes_back_to_where_it_began_though_it_had_no_fact_yet() -> None:
+    async def first(socket: WebSocketConnection, path: str) -> None:
+        await send(socket, {"type": "FeedStarted", "seq": 41})
+        await socket.aclose(1012)
+
+    async def second(socket: WebSocketConnection, path: str) -> None:
+        await send(socket, fact(42))
+        await socket.get_message()
+
+    async with events(first, second) as (url, paths):
+        assert await until(1, feed(url, after=None)) == [42]
+    assert [path.partition("&")[0] for path in paths] == ["/pipeline/events?after=now", "/pipeline/events?after=41"]
 
 
 async def test_a_daemon_that_is_not_there_at_the_start_is_an_error() -> None:
@@ -180,4 +194,4 @@ async def test_as_a_command_it_prints_json_lines_until_a_signal() -> None:
                 process.send_signal(2)
                 assert await process.wait() == 130
     assert [orjson.loads(line)["seq"] for line in out.splitlines()] == [1, 2]
-    assert paths == ["/pipeline/events?after=0&pipeline=p"]
+    assert paths == ["/pipeline/events?after=now&pipeline=p"]

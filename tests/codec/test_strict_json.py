@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpfd.codec.strict_json import ExponentNumber, parse_json
+from tpfd.codec.strict_json import ExponentNumber, json_text, parse_json
 from tpfd.errors import MalformedError
 
 
@@ -90,6 +90,16 @@ JSON = st.recursive(
 def test_it_reads_what_python_writes(value: object) -> None:
     assert parse_json(json.dumps(value)) == value
     assert parse_json(json.dumps(value, ensure_ascii=False).encode()) == value
+
+
+@given(JSON)
+def test_what_was_read_can_be_written_again(value: object) -> None:
+    assert parse_json(json_text(value)) == value
+
+
+@pytest.mark.parametrize("text", ['{"a":9.70,"b":[1E+3,-0.0,null,true,"ß\\n"],"":{}}', "12345678901234567890", '""'])
+def test_numbers_are_written_with_the_digits_that_were_read(text: str) -> None:
+    assert json_text(parse_json(text)) == text
 
 
 @given(st.binary(max_size=40) | st.text(alphabet='{}[]",:0123456789.eE+-truefalsn \\ud8', max_size=40).map(str.encode))

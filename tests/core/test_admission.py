@@ -10,7 +10,7 @@ from attrs import evolve
 from tests.core.applier import START, TENANT, Applier, await_terms, child_name
 from tpfd.core import admission
 from tpfd.core.admission import TIMEOUT_ACTOR, Verdict
-from tpfd.core.awaits import AwaitTerms
+from tpfd.core.awaits import AwaitTerms, Completion
 from tpfd.core.events import Cancel
 from tpfd.core.execution import Refused, Transition
 from tpfd.core.kinds import LATE
@@ -194,7 +194,7 @@ def test_a11_what_does_not_exist_is_not_found_and_nothing_is_written() -> None:
     store.parked_scalar(TERMS)
     gone = evolve(store.interaction(), interaction_id=InteractionId("nothing"))
     before = dict(store.records)
-    decide = admission.Completion(response=YES)
+    decide = Completion(response=YES)
     found = store.transact(
         admission.reads(gone), lambda seen: admission.admit(seen, gone, decide, store.now, store.policy)
     )
@@ -206,14 +206,6 @@ def test_a11_what_does_not_exist_is_not_found_and_nothing_is_written() -> None:
         is Verdict.NOT_FOUND
     )
     assert store.records == before
-
-
-def test_an_orphan_is_kept_once() -> None:
-    first = admission.orphan(TENANT, "lost", YES, "ann", START)
-    again = admission.orphan(TENANT, "lost", YES, "ann", START + 5)
-    other = admission.orphan(TENANT, "lost", JsonText('"no"'), "ann", START)
-    assert first.late_id == again.late_id != other.late_id
-    assert (first.reason, first.execution_id) == ("orphan", None)
 
 
 # ── time ──
@@ -301,6 +293,17 @@ def test_a_running_owner_finds_its_unit_timed_out() -> None:
         ExecutionStatus.FAILED,
         TerminalReason.AWAIT_TIMEOUT,
     )
+
+
+def test_one_unit_times_out_once_however_many_items_do() -> None:
+    store = Applier()
+    store.live(TERMS, 2)
+    store.now = DEADLINE
+    store.expire(0)
+    unit = store.unit()
+    assert store.expire(1).verdict is Verdict.TIMED_OUT
+    assert store.interaction(1).status is InteractionStatus.TIMED_OUT
+    assert store.unit() == unit
 
 
 def test_a_waiting_owner_fails_at_its_next_claim() -> None:
@@ -480,8 +483,23 @@ def test_a_child_of_an_ended_root_takes_no_answer() -> None:
     store.commit(Cancel(reason="r", actor="a"))
     assert store.answer(0, unit=unit).verdict is Verdict.ENDED
     assert store.execution(child_name(0)).status is ExecutionStatus.WAITING_EXTERNAL
+
+
+def test_a_deadline_below_an_ended_root_calls_the_child_off_with_its_question() -> None:
+    """A child left parked on a question that is gone would never wake up, should the root be re-driven now."""
+    store = Applier()
+    unit = _child_parked(store, INNER)
+    store.answer(1)
+    store.claim(child_name(1))
+    store.fail(child_name(1))
+    store.now += 10_000
     assert store.expire(0, unit).verdict is Verdict.ENDED
     assert store.interaction(0, unit).status is InteractionStatus.CANCELLED
+    assert store.execution(child_name(0)).status is ExecutionStatus.CANCELLED
+    store.redrive()
+    assert isinstance(store.park_items(store.claim(), 2), Transition)
+    store.continue_all()
+    assert [child.status for child in store.children()] == [ExecutionStatus.QUEUED] * 2
 
 
 def test_an_ended_unit_fails_a_child_at_its_claim_and_the_parent_with_it() -> None:

@@ -10,6 +10,7 @@ import attrs
 import orjson
 import trio
 
+from tpfd.codec.strict_json import parse_json
 from tpfd.core.records import (
     ExecutionId,
     ExecutionRecord,
@@ -32,6 +33,7 @@ from tpfd.errors import Conflict, NotFound, PayloadError, Problem, StoreError, T
 from tpfd.http.service import (
     Completed,
     Completion,
+    FactPage,
     ProviderSocket,
     Readiness,
     RedriveReport,
@@ -297,22 +299,37 @@ class Double:
             raise Conflict("the execution has changed", code="stale_version")
         return attrs.evolve(record, status=ExecutionStatus.QUEUED, version=record.version + 1)
 
+    async def match_orphan(
+        self, tenant: TenantId, orphan_id: str, *, interaction_id: str, actor: str
+    ) -> Completed:
+        self._check("match_orphan", (tenant, orphan_id, interaction_id, actor))
+        for late in self.lates:
+            if (late.tenant_id, late.late_id) == (tenant, orphan_id):
+                payload = parse_json(late.body or "")
+                return self._complete(Completion(tenant, interaction_id, None, None, None, payload, actor))
+        raise NotFound("there is no such orphan")
+
     async def redrive_many(self, tenant: TenantId, **how: Any) -> RedriveReport:
         self._check("redrive_many", (tenant, how))
-        return RedriveReport(2, ("E0001", "E0002"))
+        return RedriveReport(("E0001", "E0002"), None if how["cursor"] else "3:c")
 
     async def feed(
         self, tenant: TenantId, *, execution_id: str | None, pipeline: str | None, after: int, limit: int
-    ) -> list[SequencedFact]:
+    ) -> FactPage:
         self._check("feed", after)
-        return [
+        scanned = [fact for fact in self.facts if fact.seq > after][:limit]
+        fitting = [
             fact
-            for fact in self.facts
-            if fact.seq > after
-            and fact.fact.tenant_id == tenant
+            for fact in scanned
+            if fact.fact.tenant_id == tenant
             and execution_id in {None, fact.fact.execution_id}
             and pipeline in {None, fact.fact.pipeline_id}
-        ][:limit]
+        ]
+        return FactPage(tuple(fitting), scanned[-1].seq if scanned else after)
+
+    async def journal_end(self) -> int:
+        self._check("journal_end")
+        return self.facts[-1].seq if self.facts else 0
 
     async def wait_facts(self, after: int) -> None:
         while not any(fact.seq > after for fact in self.facts):

@@ -62,11 +62,30 @@ async def test_filters_and_tenants_keep_others_facts_out(edge: Edge, monkeypatch
         assert [item["seq"] for item in await facts(socket, 1)] == [3]
 
 
-async def test_others_facts_do_not_make_the_feed_spin(edge: Edge) -> None:
-    async with websocket(edge, f"{FEED}?executionId=E0009"):
+async def test_others_facts_are_looked_at_once(edge: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "FILTERED_PAUSE_S", 0.0)
+    edge.service.add_facts(*(fact(seq, "acme") for seq in range(1, 1001)))
+    async with websocket(edge, f"{FEED}?executionId=E0009") as socket:
+        edge.service.add_facts(fact(1001, "acme"), fact(1002, execution_id="E0009"))
+        assert [item["seq"] for item in await facts(socket, 1)] == [1002]
+    looked = [after for name, after in edge.service.calls if name == "feed"]
+    assert looked[:5] == [0, 256, 512, 768, 1000]
+    assert len(looked) < 10, "a look that finds nothing new waits for more"
+
+
+async def test_a_feed_from_now_says_where_it_begins(edge: Edge) -> None:
+    edge.service.add_facts(fact(1), fact(7))
+    async with websocket(edge, f"{FEED}?after=now") as socket:
+        assert orjson.loads(await socket.receive()) == {"type": "FeedStarted", "seq": 7}
+        edge.service.add_facts(fact(8))
+        assert [item["seq"] for item in await facts(socket, 1)] == [8]
+
+
+async def test_a_feed_from_now_on_an_empty_journal_begins_before_the_first_fact(edge: Edge) -> None:
+    async with websocket(edge, f"{FEED}?after=now") as socket:
+        assert orjson.loads(await socket.receive()) == {"type": "FeedStarted", "seq": 0}
         edge.service.add_facts(fact(1))
-        await trio.sleep(0.25)
-        assert len([name for name, _ in edge.service.calls if name == "feed"]) < 10
+        assert [item["seq"] for item in await facts(socket, 1)] == [1]
 
 
 @pytest.mark.parametrize("after", ["-1", "x", "1.0"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import httpx
 import orjson
 import pytest
@@ -10,6 +12,7 @@ import trio
 from tests.http.conftest import Edge
 from tests.http.double import execution, interaction
 from tests.http.test_executions import problem
+from tpfd.client import TpfdClient
 from tpfd.core.records import ExecutionStatus, InteractionStatus, JsonText, LateRecord, Payload, TenantId
 
 PENDING = "/pipeline/interactions/pending"
@@ -119,28 +122,49 @@ async def test_a11_every_wrong_completion_names_what_is_wrong(edge: Edge, client
     assert edge.service.interactions == before
 
 
-async def test_orphans_are_listed(edge: Edge, client: httpx.AsyncClient) -> None:
-    edge.service.lates.append(
-        LateRecord(
-            tenant_id=TenantId("default"),
-            late_id="L1",
-            interaction_id="I0009",
-            execution_id=None,
-            step_id=None,
-            reason="orphan",
-            body=JsonText('{"a":1}'),
-            actor=None,
-            created_epoch_ms=3,
-        )
+def orphan(late_id: str, body: str = '{"a":1}') -> LateRecord:
+    return LateRecord(
+        tenant_id=TenantId("default"),
+        late_id=late_id,
+        interaction_id="I0009",
+        execution_id=None,
+        step_id=None,
+        reason="orphan",
+        body=JsonText(body),
+        actor=None,
+        created_epoch_ms=3,
     )
-    (orphan,) = (await client.get("/pipeline/interactions/orphans")).json()
-    assert (orphan["reason"], orphan["responsePayload"]) == ("orphan", {"a": 1})
+
+
+async def test_orphans_are_listed(edge: Edge, client: httpx.AsyncClient) -> None:
+    edge.service.lates.append(orphan("L1"))
+    (found,) = (await client.get("/pipeline/interactions/orphans")).json()
+    assert (found["reason"], found["responsePayload"]) == ("orphan", {"a": 1})
+
+
+@pytest.mark.parametrize("late_id", ["01J.s002.000000000~5f70bf18a0860070", "a/b.c/../d", "ä %2F?#&;~"])
+async def test_an_orphan_is_matched_by_its_id_whatever_stands_in_it(
+    edge: Edge, client: httpx.AsyncClient, late_id: str
+) -> None:
+    edge.service.lates.append(orphan(late_id, orjson.dumps(YES).decode()))
+    edge.service.interactions["default", "I0001"] = interaction(1)
+    async with TpfdClient(edge.url) as subject:
+        (found,) = (await subject.orphans()).items
+        matched = await subject.match_orphan(found["lateId"], "I0001", actor="ops")
+        assert (matched["interactionId"], matched["status"], matched["duplicate"]) == ("I0001", "COMPLETED", False)
+        assert (await subject.match_orphan(found["lateId"], "I0001"))["duplicate"] is True
+    asked = [detail for name, detail in edge.service.calls if name == "match_orphan"]
+    assert asked[0] == ("default", late_id, "I0001", "ops")
+    path = f"/pipeline/interactions/orphans/{quote(late_id, safe='')}/match"
+    problem(await client.post(path, json={}), 422, "body_invalid")
+    problem(await client.post(path, json={"interactionId": "I0002"}), 404, "not_found")
+    problem(await client.post(path, json={"interactionId": "I0001"}, headers={"x-tenant-id": "acme"}), 404, "not_found")
 
 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        ("POST", "/pipeline/interactions/orphans/I1/match", 404),
+        ("POST", "/pipeline/interactions/orphans//match", 404),
         ("POST", "/tpf/admin/tenants/acme/pipelines/p/workers/register", 404),
         ("POST", "/tpf/admin/tenants/acme/pipelines/p/releases/register", 404),
         ("POST", "/pipeline/worker/transitions/execute", 404),
@@ -267,7 +291,11 @@ async def test_bulk_redrive(edge: Edge, client: httpx.AsyncClient) -> None:
     body = {"status": "DLQ", "errorCode": "timeout", "reason": "bank is back", "dryRun": True}
     answer = await client.post(f"{ADMIN}/redrive", json=body)
     assert answer.status_code == 200
-    assert answer.json() == {"count": 2, "executionIds": ["E0001", "E0002"], "dryRun": True}
+    assert answer.json() == {"count": 2, "executionIds": ["E0001", "E0002"], "dryRun": True, "cursor": "3:c"}
+    following = await client.post(f"{ADMIN}/redrive", json={**body, "cursor": answer.json()["cursor"], "limit": 200})
+    assert following.json()["cursor"] is None
+    assert [detail[1]["cursor"] for _, detail in edge.service.calls] == [None, "3:c"]
+    problem(await client.post(f"{ADMIN}/redrive", json={**body, "limit": 201}), 422, "body_invalid")
     (_, (tenant, how)) = edge.service.calls[0]
     assert tenant == "acme"
     assert (how["status"], how["error_code"], how["pipeline"], how["dry_run"]) == ("DLQ", "timeout", None, True)

@@ -103,6 +103,7 @@ async def test_answers_are_as_described(edge: Edge, client: httpx.AsyncClient) -
         ("GET", "/pipeline/interactions/pending", None),
         ("POST", "/pipeline/interactions/complete", {"interactionId": "I0001", "responsePayload": {"accepted": 1}}),
         ("GET", "/pipeline/interactions/orphans", None),
+        ("POST", "/pipeline/interactions/orphans/L1/match", {"interactionId": "I0001"}),
         ("POST", f"{control}/executions", {"pipelineId": "orders", "inputPayload": {"amount": 1}}),
         ("GET", f"{control}/executions", None),
         ("GET", f"{control}/executions/E0001", None),

@@ -8,33 +8,24 @@ hears of it.
 from __future__ import annotations
 
 import functools
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from attrs import define, frozen
 
 from tpfd import payloads
+from tpfd.awaits import answers
 from tpfd.awaits.ports import Outlet
 from tpfd.awaits.sessions import Sessions
-from tpfd.core import admission, tokens
+from tpfd.codec.strict_json import parse_json
+from tpfd.core import admission, late, tokens
 from tpfd.core.admission import Ended, Verdict
-from tpfd.core.awaits import Completion, question_of
-from tpfd.core.kinds import INTERACTION
-from tpfd.core.records import InteractionRecord, JsonText, Payload, TenantId
-from tpfd.core.tokens import SigningKey
+from tpfd.core.kinds import INTERACTION, LATE
+from tpfd.core.late import LateReason
+from tpfd.core.records import InteractionRecord, TenantId
+from tpfd.core.tokens import Claims, SigningKey
 from tpfd.core.transact import Decision, Read
-from tpfd.errors import (
-    Conflict,
-    MalformedError,
-    NotFound,
-    PayloadError,
-    Problem,
-    TimedOut,
-    TokenRejected,
-    TooLarge,
-    TpfdError,
-)
+from tpfd.errors import Conflict, MalformedError, NotFound, TimedOut, TokenRejected, TpfdError
 from tpfd.pipeline.model import Correlation
 from tpfd.program import Program
 from tpfd.runtime import Runtime
@@ -90,25 +81,60 @@ class Admission:
         name = answer.interaction_id or answer.correlation_id or (claims and claims.interaction_id)
         if not name:
             raise MalformedError("a completion names its interactionId, correlationId or resumeToken")
-        seen = await self._find(answer, name, signed=claims is not None)
+        seen = await self._find(answer.tenant_id, name)
+        if seen is None:
+            raise await self._unknown(answer, name, claims)
         program = self.runtime.program(seen.pipeline_id)
         if claims is not None:
             tokens.check_identity(claims, seen)
         elif self._needs_token(program, seen):
             raise TokenRejected("this step takes completions only with its resume token")
-        value = await self._typed(program, seen, answer.payload)
-        completion = await self._completion(program, seen, answer, value)
+        return await self._admit(seen, answer.payload, actor=answer.actor, key=answer.key)
+
+    async def match(
+        self, tenant_id: TenantId, orphan_id: str, interaction_id: str, actor: str | None
+    ) -> tuple[InteractionRecord, bool]:
+        """Admits the body of an orphan as the answer to an interaction, on an operator's word instead of a token.
+
+        Once it is admitted the orphan stands with the late completions of that execution. To match it again with the
+        same interaction is the same as to send the same answer again.
+
+        Raises:
+            NotFound: there is no such orphan, or no such interaction.
+            Conflict: the orphan was matched with another interaction.
+            TpfdError: as `complete`; the orphan then stays.
+        """
+        key = LATE.key(tenant_id, orphan_id)
+        orphan = await self.runtime.store.get(key)
+        if orphan is None or orphan.reason not in (LateReason.ORPHAN, LateReason.MATCHED):
+            raise NotFound(f"there is no orphan {orphan_id!r}")
+        if orphan.reason == LateReason.MATCHED and orphan.interaction_id != interaction_id:
+            raise Conflict(f"{orphan_id} was matched with {orphan.interaction_id} before", code="orphan_matched")
+        seen = await self._find(tenant_id, interaction_id)
+        if seen is None:
+            raise NotFound(f"there is no interaction {interaction_id!r}")
+        body = await payloads.text_of(self.runtime, tenant_id, late.body_of(orphan))
+        admitted = await self._admit(seen, parse_json(body), actor=actor, key=None)
+        await self.runtime.store.transact((Read(key),), functools.partial(late.match, key=key, interaction=seen))
+        return admitted
+
+    async def _admit(
+        self, seen: InteractionRecord, payload: object, *, actor: str | None, key: str | None
+    ) -> tuple[InteractionRecord, bool]:
+        """Admits what is known to be meant for this interaction."""
+        program = self.runtime.program(seen.pipeline_id)
+        answer = await answers.read(self.runtime, program, seen, payload, actor=actor, key=key)
         ended = await self.runtime.store.transact(
             admission.reads(seen),
             functools.partial(
                 admission.admit,
                 seen=seen,
-                completion=completion,
+                completion=answer.completion,
                 now=self.runtime.now(),
                 policy=self.runtime.policy,
             ),
         )
-        self.tell(seen, ended, value)
+        self.tell(seen, ended, answer.value)
         return self._answered(ended, seen)
 
     async def expire(self, seen: InteractionRecord) -> Ended:
@@ -155,80 +181,32 @@ class Admission:
         if not seen.itemised:
             runtime.bells.facts.ring()
 
-    async def _find(self, answer: Answer, name: str, *, signed: bool) -> InteractionRecord:
+    async def _find(self, tenant_id: TenantId, name: str) -> InteractionRecord | None:
         """The interaction by its id; a correlation id is the interaction's id, too."""
         live = self.sessions.find(name)
-        if live is not None and live.tenant_id == answer.tenant_id:
+        if live is not None and live.tenant_id == tenant_id:
             return live
-        key = INTERACTION.key(answer.tenant_id, name)
+        key = INTERACTION.key(tenant_id, name)
         # As a transaction without writes: answers come in crowds, and a store takes what comes together in one go.
-        seen = await self.runtime.store.transact(
+        return await self.runtime.store.transact(
             (Read(key, guarded=False),), lambda snapshot: Decision(snapshot.get(key))
         )
-        if seen is not None:
-            return seen
-        if signed:
-            await self._keep_orphan(answer, name)
-        raise NotFound(f"there is no interaction {name!r}")
 
-    async def _keep_orphan(self, answer: Answer, name: str) -> None:
-        """A signed answer without an interaction is kept for an operator."""
-        body = JsonText(json.dumps(answer.payload, default=str, ensure_ascii=False, separators=(",", ":")))
-        record = admission.orphan(answer.tenant_id, name, body, answer.actor, self.runtime.now())
-        await self.runtime.store.transact((), lambda _: Decision(None, puts=(record,)))
+    async def _unknown(self, answer: Answer, name: str, claims: Claims | None) -> TpfdError:
+        """What to say to an answer that meets no interaction; a signed one is kept for an operator first."""
+        if claims is None:
+            return NotFound(f"there is no interaction {name!r}")
+        if (claims.tenant_id, claims.interaction_id) != (answer.tenant_id, name):
+            return TokenRejected("the resume token is not valid for this interaction")
+        body, digest = await answers.keep_raw(self.runtime, answer.tenant_id, name, answer.payload)
+        record = late.orphan(answer.tenant_id, name, body, digest, answer.actor, self.runtime.now())
+        await self.runtime.store.transact((Read(LATE.key_of(record)),), functools.partial(late.keep, record=record))
+        self.runtime.metrics.completions_dropped.add(LateReason.ORPHAN)
+        return NotFound(f"there is no interaction {name!r}; the signed completion is kept as orphan {record.late_id}")
 
     def _needs_token(self, program: Program, seen: InteractionRecord) -> bool:
         spec = program.step(seen.step_index).await_spec
         return spec is not None and spec.correlation is Correlation.SIGNED_RESUME_TOKEN
-
-    async def _typed(self, program: Program, seen: InteractionRecord, payload: object) -> Any:
-        """The canonical value of a payload: decoded as the transport's type and projected, if the step says so."""
-        terms = program.terms[seen.step_index]
-        spec = program.step(seen.step_index).await_spec
-        if spec is None or spec.completion_type is None:
-            return self._decoded(program, seen.output_type, payload, many=terms.gives_many)
-        completion = self._decoded(program, spec.completion_type, payload, many=terms.gives_many)
-        request = await payloads.any_value_of(self.runtime, program, seen.tenant_id, question_of(seen))
-        value = program.functions[seen.step_id].call(request, completion, _metadata(seen))
-        allowed = program.pipeline.types.concrete(seen.output_type)
-        for one in value if terms.gives_many else (value,):
-            if program.type_name(one) not in allowed:
-                raise PayloadError([Problem("$", f"the projector of {seen.step_id} gave no {seen.output_type}")])
-        return value
-
-    def _decoded(self, program: Program, type_name: str, payload: object, *, many: bool) -> Any:
-        """A value, or of an aggregate answer the list of values, with every problem's path."""
-        if not many:
-            return program.codec.decode(type_name, payload)
-        if not isinstance(payload, list):
-            raise PayloadError([Problem("$", f"a list of {type_name} is wanted")])
-        limit = self.runtime.settings.max_result_items
-        if len(payload) > limit > 0:
-            raise TooLarge(f"the answer has {len(payload)} items; await.aggregate-max-output-items allows {limit}")
-        values: list[Any] = []
-        problems: list[Problem] = []
-        for place, one in enumerate(payload):
-            try:
-                values.append(program.codec.decode(type_name, one))
-            except PayloadError as error:
-                problems.extend(Problem(f"$[{place}]{found.path[1:]}", found.message) for found in error.problems)
-        if problems:
-            raise PayloadError(problems)
-        return values
-
-    async def _completion(self, program: Program, seen: InteractionRecord, answer: Answer, value: Any) -> Completion:
-        """The answer in canonical form; a large one is stored apart, before the transaction."""
-        many = program.terms[seen.step_index].gives_many
-        encode = functools.partial(program.encode, seen.output_type)
-        text = JsonText("[" + ",".join(map(encode, value)) + "]") if many else encode(value)
-        count = len(value) if many else None
-        stored_id = None
-        if len(text) > payloads.INLINE_CHARS:
-            payload = Payload(type_name=seen.output_type, json=text, item_count=count)
-            slot = f"answer.{seen.step_index}.{seen.item_index}"
-            stored = await payloads.stored(self.runtime, seen.tenant_id, seen.execution_id, slot, payload)
-            stored_id = stored.stored_id
-        return Completion(response=text, stored_id=stored_id, item_count=count, actor=answer.actor, key=answer.key)
 
     def _answered(self, ended: Ended, seen: InteractionRecord) -> tuple[InteractionRecord, bool]:
         interaction = ended.interaction
@@ -251,13 +229,3 @@ class Admission:
             f"{name} is {interaction.status} and its execution is over; this completion is kept for the record",
             code="late_completion",
         )
-
-
-def _metadata(seen: InteractionRecord) -> Mapping[str, object]:
-    return {
-        "interactionId": seen.interaction_id,
-        "executionId": seen.execution_id,
-        "stepId": seen.step_id,
-        "itemIndex": seen.item_index,
-        **seen.transport_metadata,
-    }

@@ -20,18 +20,19 @@ ENDINGS = frozenset({FactType.RUN_SUCCEEDED, FactType.RUN_FAILED, FactType.RUN_C
 @click.command(short_help="Follow what happens, as it happens.")
 @click.argument("execution_id", required=False)
 @click.option("--pipeline", metavar="ID", help="Only facts of this pipeline.")
-@click.option("--after", type=click.IntRange(min=0), default=0, help="Only facts behind this sequence number.")
+@click.option("--after", type=click.IntRange(min=0), help="Only facts behind this sequence number; 0 replays all.")
 @pass_settings
-def watch(settings: Settings, execution_id: str | None, *, pipeline: str | None, after: int) -> int:
+def watch(settings: Settings, execution_id: str | None, *, pipeline: str | None, after: int | None) -> int:
     """Follow what happens, as it happens; Ctrl-C ends it.
 
-    With an execution id it ends when the execution has ended: exit code 0 when it succeeded, else 1. A lost
-    connection is picked up where it was. With --output json each fact is one line of JSON.
+    It begins with what happens from now on; of one execution it shows the whole story, and ends when the execution
+    has ended: exit code 0 when it succeeded, else 1. A lost connection is picked up where it was. With --output json
+    each fact is one line of JSON.
 
     \b
     Example:
       tpfd watch 01J…
-      tpfd --output json watch --pipeline csv-payments --after 1200
+      tpfd --output json watch --pipeline csv-payments --after 0
     """
 
     async def work(client: TpfdClient) -> ExecutionStatus | None:
@@ -54,7 +55,7 @@ def watch(settings: Settings, execution_id: str | None, *, pipeline: str | None,
             token=settings.bearer(),
             execution_id=execution_id,
             pipeline=pipeline,
-            after=after,
+            after=0 if after is None and execution_id is not None else after,
             say=tell,
             dice=random.Random(),
         )

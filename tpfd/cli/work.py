@@ -1,7 +1,8 @@
-"""Commands about executions: submit, run, status, result, list, history, cancel."""
+"""Commands about executions: submit, run, status, result, list, cancel."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,6 @@ EXECUTION_COLUMNS: tuple[Column, ...] = (
     ("ERROR", "errorCode"),
 )
 PAGE_COUNT = 200
-FACT_COLUMNS: tuple[Column, ...] = (("SEQ", "seq"), ("AT", "atEpochMs"), ("FACT", "type"), ("DATA", "data"))
 
 
 def input_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -208,24 +208,6 @@ def list_executions(
     return show_listing(settings, page, EXECUTION_COLUMNS, limit)
 
 
-@click.command(short_help="Show what happened to an execution.")
-@click.argument("execution_id")
-@click.option("--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="At most so many facts.")
-@pass_settings
-def history(settings: Settings, execution_id: str, *, limit: int) -> int:
-    """Show what happened to an execution, oldest first.
-
-    \b
-    Example:
-      tpfd history 01J…
-    """
-
-    async def page(client: TpfdClient, size: int, cursor: str | None) -> Page:
-        return await client.history(execution_id, limit=size, cursor=cursor)
-
-    return show_listing(settings, page, FACT_COLUMNS, limit)
-
-
 @click.command(short_help="Cancel an execution.")
 @click.argument("execution_id")
 @click.option("--reason", metavar="TEXT", help="Why; kept in the history.")
@@ -263,25 +245,39 @@ def show_listing(
         limit: at most so many items.
     """
 
-    async def work(client: TpfdClient) -> Page:
-        items: list[JsonObject] = []
-        cursor: str | None = None
-        while len(items) < limit:
-            page = await page_of(client, min(PAGE_COUNT, limit - len(items)), cursor)
-            items += page.items
-            cursor = page.cursor
-            if cursor is None:
-                break
-        return Page(items[:limit], cursor)
-
-    listing = with_client(settings, work, waiting_for="reading")
+    listing = with_client(
+        settings, lambda client: read_pages(functools.partial(page_of, client), limit), waiting_for="reading"
+    )
     if settings.output is Output.JSON:
         print_json(listing.items)
     else:
         print_table(columns, listing.items)
+    tell_more(listing, limit)
+    return Exit.OK
+
+
+async def read_pages(page_of: Callable[[int, str | None], Awaitable[Page]], limit: int) -> Page:
+    """Reads pages up to a limit; what is left has the cursor.
+
+    Args:
+        page_of: ``(size, cursor) -> page``.
+        limit: at most so many items.
+    """
+    items: list[JsonObject] = []
+    cursor: str | None = None
+    while len(items) < limit:
+        page = await page_of(min(PAGE_COUNT, limit - len(items)), cursor)
+        items += page.items
+        cursor = page.cursor
+        if cursor is None:
+            break
+    return Page(items[:limit], cursor)
+
+
+def tell_more(listing: Page, limit: int) -> None:
+    """Says when a listing was cut off."""
     if listing.cursor is not None:
         tell(f"there are more than these {limit}; --limit shows more")
-    return Exit.OK
 
 
 async def _wait(client: TpfdClient, execution_id: str, timeout_ms: int | None) -> Finished:

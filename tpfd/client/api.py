@@ -19,7 +19,8 @@ from tpfd.client.exchange import Exchange, json_body, retry_after_s
 
 LONG_POLL_S = 20
 POLL_PAUSE_S = 0.2
-
+MAX_SLICE_COUNT = 200
+"""Executions that the daemon re-drives in one request."""
 
 
 class TpfdClient:
@@ -191,6 +192,11 @@ class TpfdClient:
         path = f"/pipeline/executions/{quote(execution_id, safe='')}/history"
         return _page(await self._exchange.send("GET", path, query={"limit": limit, "cursor": cursor}))
 
+    async def late(self, execution_id: str, *, limit: int | None = None, cursor: str | None = None) -> Page:
+        """One page of the completions that changed nothing: ``{lateId, reason, responsePayload, actor, …}``."""
+        path = f"/pipeline/executions/{quote(execution_id, safe='')}/late"
+        return _page(await self._exchange.send("GET", path, query={"limit": limit, "cursor": cursor}))
+
     async def cancel(self, execution_id: str, *, reason: str | None = None, actor: str | None = None) -> JsonObject:
         """Cancels an execution; one that has ended or is being published is a 409.
 
@@ -242,6 +248,25 @@ class TpfdClient:
         body["responsePayload"] = response_payload  # null is an answer too
         return _object(await self._exchange.send("POST", "/pipeline/interactions/complete", body=body))
 
+    async def orphans(self, *, limit: int | None = None, cursor: str | None = None) -> Page:
+        """One page of completions that met no interaction; bearer token of an operator."""
+        query = {"limit": limit, "cursor": cursor}
+        return _page(await self._exchange.send("GET", "/pipeline/interactions/orphans", query=query))
+
+    async def match_orphan(self, orphan_id: str, interaction_id: str, *, actor: str | None = None) -> JsonObject:
+        """Has an orphan admitted as the answer to an interaction; bearer token of an operator.
+
+        Args:
+            orphan_id: its ``lateId``.
+            interaction_id: what it answers.
+            actor: who says so, kept as the one who answered.
+
+        Returns:
+            As `complete`.
+        """
+        path = f"/pipeline/interactions/orphans/{quote(orphan_id, safe='')}/match"
+        return _object(await self._exchange.send("POST", path, body=_given(interactionId=interaction_id, actor=actor)))
+
     # --- operations -------------------------------------------------------------------------------------------------
 
     async def redrive(
@@ -274,7 +299,7 @@ class TpfdClient:
         path = f"{self._admin_path()}/executions/{quote(execution_id, safe='')}/redrive"
         return _object(await self._exchange.send("POST", path, body=body))
 
-    async def redrive_bulk(
+    async def redrive_slice(
         self,
         *,
         status: str,
@@ -282,22 +307,24 @@ class TpfdClient:
         error_code: str | None = None,
         reason: str,
         limit: int,
+        cursor: str | None = None,
         dry_run: bool,
         actor: str | None = None,
     ) -> JsonObject:
-        """Re-drives, or only counts, what a filter finds; never unknown outcomes; bearer token.
+        """Re-drives, or only counts, one slice of what a filter finds; never unknown outcomes; bearer token.
 
         Args:
             status: FAILED or DLQ.
             pipeline: only those of this pipeline.
             error_code: only those that ended with this error.
             reason: kept in each history.
-            limit: at most so many.
+            limit: at most so many, up to `MAX_SLICE_COUNT`.
+            cursor: from the answer before; None begins.
             dry_run: change nothing, say which ones it would be.
             actor: who does it, kept in each history.
 
         Returns:
-            ``{count, executionIds, dryRun}``.
+            ``{count, executionIds, dryRun, cursor}``; without a cursor nothing follows.
         """
         body = _given(
             status=status,
@@ -305,6 +332,7 @@ class TpfdClient:
             errorCode=error_code,
             reason=reason,
             limit=limit,
+            cursor=cursor,
             dryRun=dry_run,
             actor=actor,
         )

@@ -14,6 +14,8 @@ from trio_websocket import ConnectionClosed, WebSocketConnection
 from tpfd.client.sockets import Address, NotConnected, backoff_s, converse, why_closed
 
 EVENTS_PATH = "/pipeline/events"
+FEED_STARTED = "FeedStarted"
+"""Type of the first message of a feed that begins now; its ``seq`` is where."""
 
 Fact = dict[str, Any]
 """``{seq, type, atEpochMs, executionId, pipelineId, key, data}``."""
@@ -29,7 +31,7 @@ class Feed:
         token: bearer token, None sends none.
         execution_id: only facts of this execution.
         pipeline: only facts of this pipeline.
-        after: only facts with a higher sequence number; moves on with every frame.
+        after: only facts with a higher sequence number; moves on with every frame. None: only those that come now.
         say: is told when the connection is lost.
         dice: spreads reconnects.
     """
@@ -39,7 +41,7 @@ class Feed:
     token: str | None
     execution_id: str | None
     pipeline: str | None
-    after: int
+    after: int | None
     say: Callable[[str], None]
     dice: random.Random
 
@@ -76,7 +78,7 @@ class Feed:
             await trio.sleep(backoff_s(attempt, self.dice.random()))
 
     def _address(self) -> Address:
-        query = {"after": str(self.after)}
+        query = {"after": "now" if self.after is None else str(self.after)}
         if self.execution_id is not None:
             query["executionId"] = self.execution_id
         if self.pipeline is not None:
@@ -93,6 +95,6 @@ class Feed:
             except ConnectionClosed as closed:
                 return why_closed(closed)
             facts = frame if isinstance(frame, list) else [frame]
-            self.after = max(self.after, *(fact["seq"] for fact in facts))
-            if await take(facts):
+            self.after = max(self.after or 0, *(fact["seq"] for fact in facts))
+            if facts[0]["type"] != FEED_STARTED and await take(facts):
                 return None

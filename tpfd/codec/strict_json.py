@@ -59,6 +59,19 @@ def parse_json(data: bytes | str, *, max_depth: int = MAX_DEPTH) -> object:
     return value
 
 
+def json_text(value: object) -> str:
+    """What `parse_json` gave, as compact JSON text again: every number with the digits that were written."""
+    match value:
+        case dict():
+            return "{" + ",".join(f"{_quoted(name)}:{json_text(one)}" for name, one in value.items()) + "}"
+        case list():
+            return "[" + ",".join(map(json_text, value)) + "]"
+        case Decimal():
+            return str(value)
+        case _:
+            return _quoted(value)
+
+
 def _decoded(data: bytes) -> str:
     try:
         text = data.decode("utf-8")
@@ -91,6 +104,7 @@ def _constant(name: str) -> NoReturn:
     raise MalformedError(f"{name} is not a JSON number")
 
 
+_quoted = json.JSONEncoder(ensure_ascii=False).encode
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=_number, parse_constant=_constant)
 
 

@@ -6,7 +6,6 @@ refused is kept as a ``LateRecord``: nothing that the outside said disappears.
 
 from __future__ import annotations
 
-import hashlib
 from enum import StrEnum
 
 from attrs import evolve, frozen
@@ -16,7 +15,8 @@ from tpfd.core.awaits import Completion
 from tpfd.core.cleanup import PARENT
 from tpfd.core.events import Cancel, ExecutionPolicy, Release, UnitEnded
 from tpfd.core.execution import Refused, Transition
-from tpfd.core.kinds import EXECUTION, INTERACTION, LATE, UNIT
+from tpfd.core.kinds import EXECUTION, INTERACTION, UNIT
+from tpfd.core.late import LateReason, refused
 from tpfd.core.records import (
     ExecutionId,
     ExecutionRecord,
@@ -24,10 +24,7 @@ from tpfd.core.records import (
     FactType,
     InteractionRecord,
     InteractionStatus,
-    JsonText,
-    LateRecord,
     PermitRecord,
-    TenantId,
     TerminalReason,
     UnitRecord,
     UnitStatus,
@@ -152,8 +149,8 @@ def expire(snapshot: Snapshot, seen: InteractionRecord, now: int, policy: Execut
     if scene.over:
         return _call_off(scene, now, policy)
     if scene.from_before:
-        redrive_count = scene.parent.redrive_count
-        again = awaits.reopened_interaction(interaction, scene.unit, redrive_count, place=None, now=now)
+        # Put off until the execution comes to it; only that begins its time in the new drive.
+        again = awaits.reopened_interaction(interaction, scene.unit, interaction.redrive_count, place=None, now=now)
         return Decision(Ended(verdict=Verdict.NOT_DUE, interaction=again), puts=(again,))
     if now >= interaction.deadline_epoch_ms:
         return _expire(scene, now, policy)
@@ -189,22 +186,6 @@ def _call_off(scene: _Scene, now: int, policy: ExecutionPolicy) -> Decision[Ende
         puts, facts = (after, outcome.record), outcome.facts
     ended = Ended(verdict=Verdict.ENDED, interaction=after)
     return Decision(ended, puts=puts, deletes=budget.freed(interaction), facts=facts)
-
-
-def orphan(tenant_id: TenantId, claimed_interaction_id: str, body: JsonText, actor: str | None, now: int) -> LateRecord:
-    """A completion that met no interaction, kept for an operator to match."""
-    digest = hashlib.sha256(body.encode()).hexdigest()[:16]
-    return LateRecord(
-        tenant_id=tenant_id,
-        late_id=f"{claimed_interaction_id}/{digest}",
-        interaction_id=claimed_interaction_id,
-        execution_id=None,
-        step_id=None,
-        reason="orphan",
-        body=body,
-        actor=actor,
-        created_epoch_ms=now,
-    )
 
 
 def _complete(scene: _Scene, completion: Completion, now: int, policy: ExecutionPolicy) -> Decision[Ended]:
@@ -343,19 +324,10 @@ def _late(scene: _Scene, completion: Completion, verdict: Verdict, now: int) -> 
     """The refused answer is kept; the state stands."""
     interaction = scene.interaction
     conflicting = verdict is Verdict.CONFLICTING
-    record = LateRecord(
-        tenant_id=interaction.tenant_id,
-        late_id=f"{interaction.interaction_id}/{completion.digest[:16]}",
-        interaction_id=interaction.interaction_id,
-        execution_id=interaction.execution_id,
-        step_id=interaction.step_id,
-        reason="conflicting" if conflicting else "late",
-        body=completion.response,
-        actor=completion.actor,
-        created_epoch_ms=now,
-    )
+    reason = LateReason.CONFLICTING if conflicting else LateReason.LATE
+    record = refused(interaction, completion, reason, now)
     fact_type = FactType.COMPLETION_CONFLICTING if conflicting else FactType.COMPLETION_LATE
-    fact = _fact(scene, fact_type, f"late-{LATE.id_of(record)[1]}", now, actor=completion.actor)
+    fact = _fact(scene, fact_type, f"late-{record.late_id}", now, actor=completion.actor)
     return Decision(Ended(verdict=verdict, interaction=interaction), puts=(record,), facts=(fact,))
 
 

@@ -163,9 +163,15 @@ INTERACTION = Kind(
     ),
 )
 
+
+def late_partition(tenant_id: TenantId, execution_id: str | None) -> str:
+    """Partition of the completions that changed nothing in an execution; None: of the orphans."""
+    return f"{tenant_id}/{execution_id or 'orphan'}"
+
+
 LATE_BY_EXECUTION = Index[LateRecord](
     "by_execution",
-    lambda record: IndexEntry(f"{record.tenant_id}/{record.execution_id or 'orphan'}", record.created_epoch_ms),
+    lambda record: IndexEntry(late_partition(record.tenant_id, record.execution_id), record.created_epoch_ms),
 )
 LATE = Kind("late", LateRecord, lambda record: (record.tenant_id, record.late_id), (LATE_BY_EXECUTION,))
 

@@ -296,8 +296,9 @@ class LateRecord:
     interaction_id: str
     execution_id: ExecutionId | None  # None: orphan
     step_id: str | None
-    reason: str  # late | conflicting | orphan
-    body: JsonText
+    reason: str  # late | conflicting | orphan | matched (was an orphan)
+    body: JsonText | None  # None: it is stored apart
+    stored_id: str | None = None  # PayloadManifest of a large body
     actor: str | None
     created_epoch_ms: int
 

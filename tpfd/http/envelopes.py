@@ -102,14 +102,14 @@ def fact_view(sequenced: SequencedFact) -> JsonObject:
 
 
 def late_view(record: LateRecord) -> JsonObject:
-    """A completion that changed nothing, with its body."""
+    """A completion that changed nothing when it came, with its body."""
     return {
         "lateId": record.late_id,
         "interactionId": record.interaction_id,
         "executionId": record.execution_id,
         "stepId": record.step_id,
         "reason": record.reason,
-        "responsePayload": orjson.Fragment(record.body),
+        "responsePayload": orjson.Fragment(record.body or "null"),
         "actor": record.actor,
         "createdAtEpochMs": record.created_epoch_ms,
     }

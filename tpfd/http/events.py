@@ -7,6 +7,8 @@ back with the last sequence number that it saw.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import orjson
 import trio
 
@@ -18,7 +20,7 @@ from tpfd.http.websocket import FrameRefused, WebSocket
 
 PAGE_COUNT = 256
 FILTERED_PAUSE_S = 0.1
-"""Between two looks at a journal that grows by facts of others only, so that their pace is not ours."""
+"""Pause after facts that were all for others, so that their pace is not ours."""
 
 
 async def event_stream(call: Call, socket: WebSocket) -> None:
@@ -35,13 +37,18 @@ class _Feed:
         self._tenant = call.tenant
         self._execution_id = call.query.text("executionId")
         self._pipeline = call.query.text("pipeline")
-        self._after = call.query.sequence("after")
+        self._from_now = call.query.text("after") == "now"
+        self._after = 0 if self._from_now else call.query.sequence("after")
         self._failure: TpfdError | None = None
 
     async def run(self) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._listen, nursery.cancel_scope)
             try:
+                if self._from_now:
+                    self._after = await self._service.journal_end()
+                    # A client that is cut off before its first fact can then come back to this place.
+                    await self._socket.send(orjson.dumps({"type": "FeedStarted", "seq": self._after}).decode())
                 while True:
                     await self._socket.send(_message(await self._next_facts()))
             except trio.BrokenResourceError:
@@ -63,23 +70,26 @@ class _Feed:
             self._failure = refused
         feed_scope.cancel("the client has ended the feed")
 
-    async def _next_facts(self) -> list[SequencedFact]:
+    async def _next_facts(self) -> tuple[SequencedFact, ...]:
         """Waits for the next facts that pass the filter; at least one."""
         while True:
-            facts = await self._service.feed(
+            page = await self._service.feed(
                 self._tenant,
                 execution_id=self._execution_id,
                 pipeline=self._pipeline,
                 after=self._after,
                 limit=PAGE_COUNT,
             )
-            if facts:
-                self._after = facts[-1].seq
-                return facts
-            await self._service.wait_facts(self._after)
-            await trio.sleep(FILTERED_PAUSE_S)
+            for_others_only = page.scanned_seq > self._after
+            self._after = page.scanned_seq
+            if page.facts:
+                return page.facts
+            if for_others_only:
+                await trio.sleep(FILTERED_PAUSE_S)
+            else:
+                await self._service.wait_facts(self._after)
 
 
-def _message(facts: list[SequencedFact]) -> str:
+def _message(facts: Sequence[SequencedFact]) -> str:
     views = [fact_view(fact) for fact in facts]
     return orjson.dumps(views[0] if len(views) == 1 else views).decode()

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 import tpfd
+from tpfd.core.late import LateReason
 from tpfd.core.records import ExecutionStatus, FactType, InteractionStatus
 from tpfd.http.auth import Access
 from tpfd.http.problems import PROBLEM_JSON
@@ -142,13 +143,14 @@ _SCHEMAS: Mapping[str, Schema] = {
             "interactionId": _TEXT,
             "executionId": _MAYBE_TEXT,
             "stepId": _MAYBE_TEXT,
-            "reason": {"enum": ["late", "conflicting", "orphan"]},
+            "reason": {"enum": [reason.value for reason in LateReason]},
             "responsePayload": _ANY,
             "actor": _MAYBE_TEXT,
             "createdAtEpochMs": _EPOCH_MS,
         }
     ),
     "LateCompletions": _array("LateCompletion"),
+    "Match": _object({"interactionId": _TEXT}, {"actor": _TEXT}),
     "WrappedInput": _object(
         {"pipelineId": _TEXT, "inputPayload": {"anyOf": [_WRAPPED, _ANY]}}, {"idempotencyKey": _TEXT}
     ),
@@ -159,10 +161,22 @@ _SCHEMAS: Mapping[str, Schema] = {
     ),
     "RedriveMany": _object(
         {"status": {"enum": ["FAILED", "DLQ"]}, "reason": _TEXT},
-        {"pipeline": _TEXT, "errorCode": _TEXT, "limit": _COUNT, "dryRun": _FLAG, "actor": _TEXT},
+        {
+            "pipeline": _TEXT,
+            "errorCode": _TEXT,
+            "limit": {"type": "integer", "minimum": 1, "maximum": 200},
+            "cursor": {"type": "string", "description": "from the answer before, for the next slice"},
+            "dryRun": _FLAG,
+            "actor": _TEXT,
+        },
     ),
     "RedriveReport": _object(
-        {"count": _COUNT, "executionIds": {"type": "array", "items": _TEXT}, "dryRun": _FLAG}
+        {
+            "count": _COUNT,
+            "executionIds": {"type": "array", "items": _TEXT},
+            "dryRun": _FLAG,
+            "cursor": {"type": ["string", "null"], "description": "where the next slice begins; null: nothing follows"},
+        }
     ),
     "Health": _object({"status": {"enum": ["UP", "DOWN"]}}, {"reasons": {"type": "array", "items": _TEXT}}),
 }

@@ -44,6 +44,18 @@ async def orphans(call: Call) -> Response:
     return paged(call, [late_view(record) for record in page.records], page.cursor)
 
 
+async def match_orphan(call: Call) -> Response:
+    """Admits an orphan as the answer to an interaction that an operator names."""
+    members = Members.of_body(call.body)
+    interaction_id = members.text("interactionId", required=True)
+    actor = members.text("actor") or call.caller.name
+    members.check()
+    completed = await call.service.match_orphan(
+        call.tenant, call.params["id"], interaction_id=interaction_id or "", actor=actor
+    )
+    return json_response(200, completed_view(completed))
+
+
 _PAGE_QUERY = {"limit": f"records at most, 1 to {MAX_PAGE_COUNT}", "cursor": "from the Link of the page before"}
 PENDING_OPERATION = Operation(
     summary="List interactions that wait for an answer",
@@ -86,6 +98,17 @@ ROUTES: tuple[Route, ...] = (
         ),
     ),
     Route(
+        method="POST",
+        template="/pipeline/interactions/orphans/{id}/match",
+        access=Access.OPERATE,
+        handler=match_orphan,
+        operation=Operation(
+            summary="Admit an orphan as the answer to an interaction",
+            body="Match",
+            answers={200: ("admitted, or a repeat", "Completed")},
+        ),
+    ),
+    Route(
         method="GET",
         template="/pipeline/interactions/stream",
         access=Access.COMPLETE,
@@ -105,7 +128,8 @@ ROUTES: tuple[Route, ...] = (
             query={
                 "executionId": "only those of this execution",
                 "pipeline": "only those of this pipeline",
-                "after": "sequence number to go on from; absent: from the beginning of the journal",
+                "after": "sequence number to go on from; absent: from the beginning of the journal; now: from its end,"
+                " and the first message then is {type: FeedStarted, seq}",
             },
             answers={101: ("JSON messages in text frames, each one fact or an array of them", None)},
         ),

@@ -9,7 +9,8 @@ from tpfd.http.envelopes import execution_view
 from tpfd.http.messages import Response, json_response
 from tpfd.http.routing import Call, Operation, Route
 
-MAX_REDRIVE_COUNT = 1000
+MAX_REDRIVE_COUNT = 200
+"""Re-drives of one request: they are paced, and must be done well within its deadline."""
 MAX_VERSION = 2**53
 _BULK_STATUSES = (ExecutionStatus.FAILED, ExecutionStatus.DLQ)
 
@@ -36,7 +37,7 @@ async def redrive(call: Call) -> Response:
 
 
 async def redrive_many(call: Call) -> Response:
-    """Puts what a filter finds back to work, or only counts it."""
+    """Puts one slice of what a filter finds back to work, or only counts it."""
     members = Members.of_body(call.body)
     wanted = members.text("status", required=True)
     if wanted is not None and wanted not in _BULK_STATUSES:
@@ -47,6 +48,7 @@ async def redrive_many(call: Call) -> Response:
     pipeline = members.text("pipeline")
     error_code = members.text("errorCode")
     limit = members.whole("limit", lowest=1, highest=MAX_REDRIVE_COUNT, default=MAX_REDRIVE_COUNT)
+    cursor = members.text("cursor")
     dry_run = members.flag("dryRun")
     actor = members.text("actor") or call.caller.name
     members.check()
@@ -57,11 +59,18 @@ async def redrive_many(call: Call) -> Response:
         error_code=error_code,
         reason=reason or "",
         limit=limit,
+        cursor=cursor,
         dry_run=dry_run,
         actor=actor,
     )
     return json_response(
-        200, {"count": report.count, "executionIds": list(report.execution_ids), "dryRun": dry_run}
+        200,
+        {
+            "count": len(report.execution_ids),
+            "executionIds": list(report.execution_ids),
+            "dryRun": dry_run,
+            "cursor": report.cursor,
+        },
     )
 
 
@@ -81,7 +90,7 @@ ROUTES: tuple[Route, ...] = (
         access=Access.OPERATE,
         handler=redrive_many,
         operation=Operation(
-            summary="Put the executions that a filter finds back to work",
+            summary="Put executions that a filter finds back to work, one slice at a time",
             body="RedriveMany",
             answers={200: ("what was done, or with dryRun would be", "RedriveReport")},
         ),

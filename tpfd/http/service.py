@@ -78,10 +78,26 @@ class Completed:
 
 @frozen
 class RedriveReport:
-    """What a bulk re-drive did, or would do."""
+    """What one slice of a bulk re-drive did, or would do.
 
-    count: int
+    Attributes:
+        cursor: to go on with the next slice; None: nothing follows.
+    """
+
     execution_ids: tuple[str, ...]
+    cursor: str | None
+
+
+@frozen
+class FactPage:
+    """Facts that pass a filter, in order.
+
+    Attributes:
+        scanned_seq: every fact up to it was looked at; go on behind it.
+    """
+
+    facts: tuple[SequencedFact, ...]
+    scanned_seq: int
 
 
 @frozen
@@ -169,7 +185,12 @@ class Service(Protocol):
         """A page of interactions that wait for an answer."""
 
     async def complete(self, completion: Completion) -> Completed:
-        """Raises MalformedError, PayloadError, NotFound, Conflict, TimedOut, TokenRejected, StoreError."""
+        """Raises MalformedError, PayloadError, TooLarge, NotFound, Conflict, TimedOut, TokenRejected, StoreError."""
+
+    async def match_orphan(
+        self, tenant: TenantId, orphan_id: str, *, interaction_id: str, actor: str
+    ) -> Completed:
+        """Admits an orphan as the completion of an interaction. Raises as `complete`; the orphan then stays."""
 
     async def redrive(
         self,
@@ -193,15 +214,19 @@ class Service(Protocol):
         error_code: str | None,
         reason: str,
         limit: int,
+        cursor: str | None,
         dry_run: bool,
         actor: str,
     ) -> RedriveReport:
-        """Re-drives, or with `dry_run` only finds, at most `limit` executions."""
+        """Re-drives, or with `dry_run` only finds, at most `limit` executions: one slice, bounded in time."""
 
     async def feed(
         self, tenant: TenantId, *, execution_id: str | None, pipeline: str | None, after: int, limit: int
-    ) -> list[SequencedFact]:
-        """Facts above `after`, in order; empty when none of those that exist pass the filter."""
+    ) -> FactPage:
+        """Facts above `after`; none when none of those that exist pass the filter."""
+
+    async def journal_end(self) -> int:
+        """The sequence number of the last fact; 0 when there is none."""
 
     async def wait_facts(self, after: int) -> None:
         """Returns when a fact with a higher sequence number may exist."""

@@ -28,6 +28,7 @@ from tpfd.errors import Conflict, MalformedError, NotFound, TpfdError
 from tpfd.http.service import (
     Completed,
     Completion,
+    FactPage,
     ProviderSocket,
     Readiness,
     RedriveReport,
@@ -42,6 +43,10 @@ from tpfd.transports.websocket import ProviderSockets
 
 REDRIVE_PAUSE_S = 0.01
 """Between two re-drives of a bulk: it must not push aside what else the store has to do."""
+
+BULK_PAGE_COUNT = 100
+BULK_PAGES = 20
+"""Pages that one slice of a bulk looks through, whether it finds something or not: a request must end in time."""
 
 BULK_STATUSES = (ExecutionStatus.FAILED, ExecutionStatus.DLQ)
 
@@ -116,6 +121,8 @@ class Coordinator:
     async def late(
         self, tenant: TenantId, execution_id: str | None, *, limit: int, cursor: str | None
     ) -> Page[LateRecord]:
+        if execution_id is not None:
+            await self.execution(tenant, execution_id)
         return await self.listing.late(tenant, execution_id, limit, cursor)
 
     async def cancel(self, tenant: TenantId, execution_id: str, *, reason: str, actor: str) -> ExecutionRecord:
@@ -134,7 +141,7 @@ class Coordinator:
         return await self.listing.pending(tenant, step_id, assignee, group, limit, cursor)
 
     async def complete(self, completion: Completion) -> Completed:
-        record, duplicate = await self.admission.complete(
+        admitted = await self.admission.complete(
             Answer(
                 tenant_id=completion.tenant_id,
                 interaction_id=completion.interaction_id,
@@ -145,7 +152,12 @@ class Coordinator:
                 actor=completion.actor,
             )
         )
-        return Completed(record.interaction_id, record.execution_id, record.step_id, record.status, duplicate)
+        return _completed(*admitted)
+
+    async def match_orphan(
+        self, tenant: TenantId, orphan_id: str, *, interaction_id: str, actor: str
+    ) -> Completed:
+        return _completed(*await self.admission.match(tenant, orphan_id, interaction_id, actor))
 
     async def redrive(
         self,
@@ -176,23 +188,25 @@ class Coordinator:
         error_code: str | None,
         reason: str,
         limit: int,
+        cursor: str | None,
         dry_run: bool,
         actor: str,
     ) -> RedriveReport:
         if status not in BULK_STATUSES:
             raise MalformedError("only FAILED and DLQ can be re-driven in bulk", code="status_not_bulk")
         done: list[str] = []
-        cursor: str | None = None
-        while len(done) < limit:
-            page = await self.listing.executions(tenant, status, pipeline, None, {}, 100, cursor)
+        for _ in range(BULK_PAGES):
+            # Never more than there is room for, so that the cursor stands behind the last one that was looked at.
+            size = min(BULK_PAGE_COUNT, limit - len(done))
+            page = await self.listing.executions(tenant, status, pipeline, None, {}, size, cursor)
             for record in page.records:
-                if len(done) >= limit or (error_code is not None and record.error_code != error_code):
-                    continue
-                if dry_run or await self._redriven(record, reason, actor):
+                fits = error_code is None or record.error_code == error_code
+                if fits and (dry_run or await self._redriven(record, reason, actor)):
                     done.append(record.execution_id)
-            if (cursor := page.cursor) is None:
+            cursor = page.cursor
+            if cursor is None or len(done) == limit:
                 break
-        return RedriveReport(len(done), tuple(done))
+        return RedriveReport(tuple(done), cursor)
 
     async def _redriven(self, record: ExecutionRecord, reason: str, actor: str) -> bool:
         """Re-drives one of a bulk; False when it moved meanwhile."""
@@ -203,8 +217,11 @@ class Coordinator:
 
     async def feed(
         self, tenant: TenantId, *, execution_id: str | None, pipeline: str | None, after: int, limit: int
-    ) -> list[SequencedFact]:
+    ) -> FactPage:
         return await self.listing.feed(tenant, execution_id, pipeline, after, limit)
+
+    async def journal_end(self) -> int:
+        return await self.runtime.store.last_seq()
 
     async def wait_facts(self, after: int) -> None:
         while True:
@@ -250,3 +267,7 @@ class Coordinator:
                 raise NotFound(f"there is no execution {execution_id!r}")
             raise Conflict(done.outcome.message, code=done.outcome.code)
         return done.outcome.record
+
+
+def _completed(record: InteractionRecord, duplicate: bool) -> Completed:
+    return Completed(record.interaction_id, record.execution_id, record.step_id, record.status, duplicate)

@@ -23,30 +23,28 @@ from tpfd.core.kinds import (
     INTERACTION_BY_STEP,
     LATE_BY_EXECUTION,
     SEARCH_BY_VALUE,
+    late_partition,
     pending_partition,
     search_partition,
     status_partition,
 )
+from tpfd.core.late import body_of
 from tpfd.core.records import (
     ExecutionId,
     ExecutionRecord,
     ExecutionStatus,
     InteractionRecord,
     LateRecord,
-    SequencedFact,
     TenantId,
 )
 from tpfd.core.transact import Index, Page
 from tpfd.errors import MalformedError, NotFound
+from tpfd.http.service import FactPage
 from tpfd.pipeline.model import StepKind
 from tpfd.program import Program
 from tpfd.runtime import Runtime
 
 R = TypeVar("R")
-
-FEED_SCAN = 500
-"""Facts looked through per call of the feed."""
-
 
 @frozen
 class Listing:
@@ -106,9 +104,16 @@ class Listing:
     async def late(
         self, tenant: TenantId, execution_id: str | None, limit: int, cursor: str | None
     ) -> Page[LateRecord]:
-        """Late and conflicting completions of an execution; None: the orphans."""
-        partition = f"{tenant}/{execution_id or 'orphan'}"
-        return await self.runtime.store.query(LATE_BY_EXECUTION, partition, limit=limit, cursor=cursor)
+        """Completions that changed nothing in an execution; None: the orphans."""
+        partition = late_partition(tenant, execution_id)
+        page = await self.runtime.store.query(LATE_BY_EXECUTION, partition, limit=limit, cursor=cursor)
+        return Page(tuple([await self._with_body(record) for record in page.records]), page.cursor)
+
+    async def _with_body(self, record: LateRecord) -> LateRecord:
+        """The completion with its body, wherever that is stored."""
+        if record.body is not None:
+            return record
+        return evolve(record, body=await payloads.text_of(self.runtime, record.tenant_id, body_of(record)))
 
     async def pending(
         self,
@@ -174,17 +179,21 @@ class Listing:
 
     async def feed(
         self, tenant: TenantId, execution_id: str | None, pipeline: str | None, after: int, limit: int
-    ) -> list[SequencedFact]:
+    ) -> FactPage:
         """Facts above `after` that pass the filter, from as many pages as it takes to find one."""
         store = self.runtime.store
         if execution_id is not None:
-            return await store.history(tenant, ExecutionId(execution_id), after=after, limit=limit)
+            # Before the facts are read: one that comes in between is then read again, never passed over.
+            end = await store.last_seq()
+            facts = await store.history(tenant, ExecutionId(execution_id), after=after, limit=limit)
+            last = facts[-1].seq if facts else after
+            return FactPage(tuple(facts), last if len(facts) == limit else max(last, end))
         while True:
-            page = await store.feed(after=after, limit=FEED_SCAN)
+            page = await store.feed(after=after, limit=limit)
             fitting = [one for one in page if one.fact.tenant_id == tenant and pipeline in (None, one.fact.pipeline_id)]
-            if fitting or len(page) < FEED_SCAN:
-                return fitting[:limit]
-            after = page[-1].seq
+            after = page[-1].seq if page else after
+            if fitting or len(page) < limit:
+                return FactPage(tuple(fitting), after)
 
     async def _joined(
         self, index: Index[R], partitions: Sequence[str], limit: int, cursor: str | None, *, descending: bool
