@@ -27,6 +27,7 @@ from tpfd.core.kinds import (
     SEARCH,
     UNIT,
     block_id,
+    late_partition,
 )
 from tpfd.core.records import ExecutionId, ExecutionRecord, InteractionRecord, TenantId, UnitId
 from tpfd.core.transact import Key, Read
@@ -187,11 +188,12 @@ class Tidying:
             if not await self._delete(root, [*blocks, UNIT.key_of(unit)]):
                 return False
         while True:
-            partition = f"{record.tenant_id}/{record.execution_id}"
+            partition = late_partition(record.tenant_id, record.execution_id)
             late = await runtime.store.query(LATE_BY_EXECUTION, partition, limit=cleanup.CLEANUP_PAGE)
             if not late.records:
                 break
-            if not await self._delete(root, [LATE.key_of(row) for row in late.records]):
+            stored = await self._stored(record.tenant_id, [row.stored_id for row in late.records])
+            if not await self._delete(root, [*stored, *(LATE.key_of(row) for row in late.records)]):
                 return False
         own = {value.stored_id for value in (record.input, record.result) if value is not None}
         # The input as it was submitted: behind the first await the record names another.
