@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 from attrs import evolve
 
 from tpfd.core import admission, dispatching, ids, itemised
-from tpfd.core.admission import Completion, Ended
-from tpfd.core.awaits import AwaitTerms, Request
+from tpfd.core.admission import Ended
+from tpfd.core.awaits import AwaitTerms, Completion, Request
+from tpfd.core.budget import Place
 from tpfd.core.commit import Claimed, Committed, claim_many, commit
 from tpfd.core.dispatching import OpenedItems
 from tpfd.core.events import Complete, Event, ExecutionPolicy, Fail, Redrive, Suspend
@@ -182,12 +183,12 @@ class Applier:
         )
 
     def open_items(
-        self, claimed: ExecutionRecord, terms: AwaitTerms, requests: list[Request], deliveries: tuple[str, ...] = ()
+        self, claimed: ExecutionRecord, terms: AwaitTerms, requests: list[Request], places: tuple[Place, ...] = ()
     ) -> OpenedItems:
         unit = ids.unit_id(claimed.execution_id, terms.step_index)
         return self.transact(
-            dispatching.item_reads(claimed, unit, requests),
-            lambda seen: dispatching.open_items(seen, claimed, unit, terms, requests, deliveries, self.now),
+            dispatching.item_reads(claimed, unit, terms, requests, places),
+            lambda seen: dispatching.open_items(seen, claimed, unit, terms, requests, places, self.now),
         )
 
     def park_items(self, claimed: ExecutionRecord, count: int, unit: str = "e1.s001") -> Transition | Refused:

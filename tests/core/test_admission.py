@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from attrs import evolve
 
-from tests.core.applier import START, TENANT, Applier, await_terms, child_name
+from tests.core.applier import START, Applier, await_terms, child_name
 from tpfd.core import admission
 from tpfd.core.admission import TIMEOUT_ACTOR, Verdict
 from tpfd.core.awaits import AwaitTerms, Completion

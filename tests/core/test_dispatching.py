@@ -7,6 +7,7 @@ from attrs import evolve
 
 from tests.core.applier import START, Applier, await_terms, request
 from tpfd.core.awaits import Request
+from tpfd.core.budget import Place
 from tpfd.core.dispatching import Opened
 from tpfd.core.events import Complete
 from tpfd.core.execution import Refused
@@ -23,11 +24,9 @@ from tpfd.core.records import (
 TERMS = await_terms()
 
 
-def opened(store: Applier, claimed: ExecutionRecord, *indexes: int, deliveries: tuple[str, ...] = ()) -> list[Opened]:
-    return [
-        item.opened
-        for item in store.open_items(claimed, TERMS, [request(index) for index in indexes], deliveries).items
-    ]
+def opened(store: Applier, claimed: ExecutionRecord, *indexes: int, sockets: tuple[str, ...] = ()) -> list[Opened]:
+    requests = [request(index) for index in indexes]
+    return [item.opened for item in store.open_items(claimed, TERMS, requests, tuple(map(Place, sockets))).items]
 
 
 def taken_over(store: Applier) -> ExecutionRecord:
@@ -89,7 +88,7 @@ def test_a_redriven_execution_opens_its_unit_again() -> None:
 def test_new_items_go_to_sockets_with_a_place_and_the_rest_into_the_queue() -> None:
     store = Applier()
     claimed = store.live(TERMS, 0)
-    assert opened(store, claimed, 0, 1, 2, deliveries=("s1", "s2")) == [Opened.SENT] * 3
+    assert opened(store, claimed, 0, 1, 2, sockets=("s1", "s2")) == [Opened.SENT] * 3
     records = [store.interaction(index) for index in range(3)]
     assert [record.delivery for record in records] == ["s1", "s2", None]
     assert [record.send_count for record in records] == [1, 1, 0]
@@ -108,7 +107,7 @@ def test_a_second_attempt_attaches_hands_on_and_asks_only_what_is_new() -> None:
     store.answer(1)
     again = taken_over(store)
     before = store.interaction(0), store.interaction(1)
-    assert opened(store, again, 0, 1, 2, deliveries=("s1",)) == [Opened.ATTACHED, Opened.ANSWERED, Opened.SENT]
+    assert opened(store, again, 0, 1, 2, sockets=("s1",)) == [Opened.ATTACHED, Opened.ANSWERED, Opened.SENT]
     assert (store.interaction(0), store.interaction(1)) == before
     assert store.interaction(2).delivery == "s1", "places are for what is sent"
 
@@ -194,9 +193,9 @@ def _redriven(store: Applier) -> ExecutionRecord:
 def test_what_is_still_out_after_a_redrive_stays_out_and_gets_a_new_deadline() -> None:
     store = Applier()
     store.live(TERMS, 0)
-    opened(store, store.execution(), 0, deliveries=("s1",))
+    opened(store, store.execution(), 0, sockets=("s1",))
     claimed = _redriven(store)
-    assert opened(store, claimed, 0, deliveries=("s2",)) == [Opened.ATTACHED]
+    assert opened(store, claimed, 0, sockets=("s2",)) == [Opened.ATTACHED]
     record = store.interaction(0)
     assert (record.delivery, record.send_count, record.redrive_count) == ("s1", 1, 1)
     assert record.deadline_epoch_ms == record.next_check_epoch_ms == store.now + TERMS.timeout_ms
@@ -210,7 +209,7 @@ def test_a_deadline_from_before_the_redrive_does_not_end_it() -> None:
     store.now = START + TERMS.timeout_ms
     store.expire(0)
     record = store.interaction(0)
-    assert (record.status.open, record.redrive_count) == (True, 1)
+    assert (record.status.open, record.redrive_count) == (True, 0)
     assert record.deadline_epoch_ms == record.next_check_epoch_ms == store.now + TERMS.timeout_ms
     assert store.unit().status is UnitStatus.WAITING_EXTERNAL
 
@@ -230,7 +229,7 @@ def test_a_cancelled_item_is_asked_again_after_a_redrive() -> None:
     store.write(evolve(store.interaction(0), status=InteractionStatus.CANCELLED, version=2, next_check_epoch_ms=None))
     store.write(evolve(store.unit(), status=UnitStatus.CANCELLED, version=2))
     claimed = _redriven(store)
-    assert opened(store, claimed, 0, deliveries=("s1",)) == [Opened.SENT]
+    assert opened(store, claimed, 0, sockets=("s1",)) == [Opened.SENT]
     assert store.interaction(0).delivery == "s1"
     assert store.interaction(0).status is InteractionStatus.DISPATCHED
 

@@ -177,6 +177,35 @@ def test_the_last_child_makes_the_unit_due_and_the_parent_is_released_once() -> 
     assert store.records == before
 
 
+def test_a_unit_whose_execution_is_over_does_not_become_due() -> None:
+    store = Applier()
+    store.parked_items(TERMS, 1)
+    store.answer(0)
+    store.claim(child_name(0))
+    store.commit(Cancel(reason="r", actor="a"))
+    assert not store.complete(child_name(0)).unit_due
+    assert (store.unit().full_block_count, store.unit().next_check_epoch_ms) == (1, None)
+    assert isinstance(store.release(), Refused)
+
+
+def test_a_unit_that_gets_full_during_its_scan_stays_due_behind_it() -> None:
+    count = CONTINUE_PAGE + 1
+    store = Applier()
+    store.parked_items(TERMS, count)
+    for item in range(count):
+        store.answer(item)
+    finish(store, *range(1, count))
+    store.claim(child_name(0))
+    store.fail(child_name(0))
+    store.redrive()
+    store.park_items(store.claim(), count)
+    assert store.continue_page() is True
+    finish(store, 0)
+    assert store.continue_page() is True
+    assert store.unit().next_check_epoch_ms == store.now
+    assert isinstance(store.release(), Transition)
+
+
 def test_an_empty_unit_is_released_at_once() -> None:
     store = Applier()
     store.park_items(store.live(TERMS, 0), 0)
@@ -290,10 +319,13 @@ def test_two_children_that_die_in_one_claim_pass_fail_the_parent_once() -> None:
 
 def test_a_dying_child_next_to_its_redriven_parent_in_one_claim_pass() -> None:
     """The parent's unit is read for the parent already; what the child needs beside it must still be read."""
+    inner = await_terms(step_id="second", step_index=2, continue_index=3, suffix_stop_index=4)
     store = Applier()
-    store.parked_items(TERMS, 2)
+    store.parked_items(await_terms(suffix_stop_index=4), 2)
     store.answer(0)
     store.answer(1)
+    store.park_scalar(store.claim(child_name(1)), inner)
+    store.answer(0, unit=f"{child_name(1)}.s002")
     store.claim(child_name(1))
     store.put_status(S.RUNNING, child_name(1), worker_losses=5)
     store.claim(child_name(0))
@@ -408,6 +440,26 @@ def test_a_redrive_asks_again_what_timed_out_and_gives_the_rest_a_new_deadline()
         store.answer(item)
     finish(store, 0, 1, 2)
     assert isinstance(store.release(), Transition)
+
+
+def test_deadlines_wait_until_a_redriven_execution_comes_to_its_items() -> None:
+    """However long it stands in the queue: a deadline that ended an item now would leave it out for ever."""
+    store = Applier()
+    store.parked_items(TERMS, 2)
+    store.answer(0)
+    store.claim(child_name(0))
+    store.fail(child_name(0))
+    store.redrive()
+    for _ in range(3):
+        store.now = store.interaction(1).deadline_epoch_ms
+        store.expire(1)
+        assert store.interaction(1).status.open
+    assert isinstance(store.park_items(store.claim(), 2), Transition)
+    store.continue_all()
+    assert store.interaction(1).redrive_count == 1
+    store.now = store.interaction(1).deadline_epoch_ms
+    store.expire(1)
+    assert store.execution().terminal_reason is TerminalReason.AWAIT_TIMEOUT
 
 
 def test_the_scan_of_a_redrive_gives_open_items_a_new_deadline() -> None:

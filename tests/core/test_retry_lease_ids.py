@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.core.applier import START, TENANT, Applier
@@ -172,6 +172,7 @@ def test_a01_who_wakes_up_after_a_take_over_commits_nothing() -> None:
 
 
 @given(st.integers(0, 2**48 - 1), st.integers(0, 2**48 - 1), st.integers(0, 2**80 - 1), st.integers(0, 2**80 - 1))
+@example(1, 2, 2**80 - 1, 0)
 def test_execution_ids_sort_by_time(first: int, second: int, bits: int, other_bits: int) -> None:
     one, two = ids.execution_id(first, bits), ids.execution_id(second, other_bits)
     assert len(one) == len(two) == 26
