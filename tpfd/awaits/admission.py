@@ -135,6 +135,8 @@ class Admission:
             ),
         )
         self.tell(seen, ended, answer.value)
+        if ended.verdict is not Verdict.ADMITTED:
+            self.runtime.metrics.completions_dropped.add(ended.verdict)
         return self._answered(ended, seen)
 
     async def expire(self, seen: InteractionRecord) -> Ended:
@@ -163,8 +165,6 @@ class Admission:
         step = (seen.pipeline_id, seen.step_id)
         if ended.verdict is Verdict.ADMITTED:
             runtime.metrics.completions_admitted.add(*step)
-        else:
-            runtime.metrics.completions_dropped.add(ended.verdict)
         if ended.interaction is not None and not ended.interaction.status.open:
             if ended.verdict is Verdict.ADMITTED:
                 runtime.metrics.completion_latency_s.observe((runtime.now() - seen.created_epoch_ms) / 1000, *step)
