@@ -119,6 +119,9 @@ def send_partition(pipeline_id: str, step_id: str) -> str:
     return f"*/{pipeline_id}/{step_id}"
 
 
+BEFORE_ALL_IDS = "!"
+"""Sorts before the first character of any id."""
+
 SENT_TRANSPORTS = frozenset({"webhook"})
 """Transports whose requests we send, instead of being asked for them."""
 
@@ -135,7 +138,9 @@ def _held(record: InteractionRecord) -> IndexEntry | None:
         if record.transport_type in SENT_TRANSPORTS:
             return IndexEntry(send_partition(record.pipeline_id, record.step_id), record.interaction_id)
         partition = queue_partition(record.tenant_id, record.pipeline_id, record.step_id)
-        return IndexEntry(partition, record.interaction_id)
+        # One that was out keeps its slot of the budget, so it goes first: those before it may wait for that very slot.
+        first = "" if record.permit_slot is None else BEFORE_ALL_IDS
+        return IndexEntry(partition, first + record.interaction_id)
     if record.delivery is not None and record.status.open:
         return IndexEntry(record.delivery, record.interaction_id)
     return None
