@@ -19,13 +19,15 @@ from typing import Any
 
 from tpfd.cli.main import main
 from tpfd.core.publication import Staged
+from tpfd.core.records import Publication
 from tpfd.daemon import providers
 from tpfd.engine.attempts import Attempts
 from tpfd.engine.leases import Lease
 from tpfd.objects import filesystem_target
 from tpfd.objects.protocol import FoundObject, PlaceOutcome
+from tpfd.stores.sqlite_writer import Writer
 
-POINTS = ("opening", "staging", "staged", "prepared", "linked", "placed", "committed")
+POINTS = ("opening", "staging", "staged", "preparing", "prepared", "linked", "placed", "committing", "committed")
 
 
 class Interruption:
@@ -71,15 +73,29 @@ def install(interruption: Interruption) -> None:
 
         return wrapped
 
-    commit = Attempts._commit
+    commit, prepare, transaction = Attempts._commit, Attempts._prepare, Writer._transaction
+    writing = ""
+
+    async def preparing(self: Attempts, lease: Lease, publication: Publication) -> None:
+        nonlocal writing
+        writing = "preparing"
+        await prepare(self, lease, publication)
 
     async def committing(self: Attempts, lease: Lease, event: Any) -> None:
+        nonlocal writing
+        writing = "committing"
         await commit(self, lease, event)
         interruption.at("committed")
 
+    def at_transaction(self: Writer, members: Any) -> Any:
+        # In the writer's thread, before it takes the lock: nothing can call this write back any more.
+        interruption.at(writing)
+        return transaction(self, members)
+
     vars(providers)["FilesystemTarget"] = Target
     os.link, os.replace = then(os.link, "linked"), then(os.replace, "linked")
-    Attempts._commit = committing  # type: ignore[method-assign]
+    Attempts._commit, Attempts._prepare = committing, preparing  # type: ignore[method-assign]
+    Writer._transaction = at_transaction  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import trio
 
-from tests.e2e.processes import Daemon, configure, serving, wait_until
+from tests.e2e.processes import WITHIN_S, Daemon, configure, serving, wait_until
 from tests.http.raw import UPGRADE, ends, get, post
 
 SLOW_COUNT = 30
@@ -78,14 +78,15 @@ async def test_a33_slow_and_endless_clients_cost_the_others_nothing(tmp_path: Pa
     config = configure(tmp_path, "a", "hold.yaml", http=LIMITS)
     async with serving(tmp_path, config) as daemon:
         before = peak_bytes(daemon)
-        async with trio.open_nursery() as slow:
-            await slow.start(send_without_end, daemon)
-            for _ in range(SLOW_COUNT):
-                slow.start_soon(send_a_header_byte_by_byte, daemon)
-                slow.start_soon(promise_a_body_and_stall, daemon)
-            for number in range(50):
-                body = {"name": f"n{number}", "folder": str(tmp_path)}
-                await daemon.wait_status(await daemon.submit(body), "SUCCEEDED")
+        with trio.fail_after(WITHIN_S):
+            async with trio.open_nursery() as slow:
+                await slow.start(send_without_end, daemon)
+                for _ in range(SLOW_COUNT):
+                    slow.start_soon(send_a_header_byte_by_byte, daemon)
+                    slow.start_soon(promise_a_body_and_stall, daemon)
+                for number in range(50):
+                    body = {"name": f"n{number}", "folder": str(tmp_path)}
+                    await daemon.wait_status(await daemon.submit(body), "SUCCEEDED")
         # All of them were shut out, or the nursery would still be open.
         assert peak_bytes(daemon) - before < ROOM_BYTES
         assert await daemon.stop() == 0

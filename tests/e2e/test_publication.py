@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -18,7 +19,6 @@ from tpfd.core.records import ExecutionId, ExecutionRecord, ExecutionStatus, Pub
 from tpfd.stores.sqlite import open_sqlite
 
 LAUNCHER = str(Path(__file__).with_name("launcher.py"))
-ORDER = {"name": "n", "count": 5000}
 AT_A_TIME = 4
 
 each_policy = pytest.mark.parametrize("on_existing", ["fail", "replace"])
@@ -31,18 +31,20 @@ async def interrupted(folder: Path, action: str, point: str, on_existing: str) -
     out.mkdir()
     if on_existing == "replace":
         (out / "rows.csv").write_text("of an earlier day", "utf-8")
-    launcher = (LAUNCHER, action, point, str(folder / "marker"))
     config = configure(folder, "first", "publish.yaml")
+    launcher = (LAUNCHER, action, point, str(folder / "marker"))
     async with serving(folder, config, launcher=launcher, **environ(folder, on_existing)) as daemon:
-        execution_id = await daemon.submit(ORDER)
+        execution_id = await daemon.submit({"folder": str(folder)})
         await wait_for_file(folder / "marker")
         yield daemon, execution_id
 
 
 @asynccontextmanager
-async def successor(folder: Path, on_existing: str) -> AsyncIterator[Daemon]:
-    config = configure(folder, "second", "publish.yaml")
-    async with serving(folder, config, **environ(folder, on_existing)) as daemon:
+async def successor(
+    folder: Path, on_existing: str, *, launcher: Sequence[str] = (), **sections: Any
+) -> AsyncIterator[Daemon]:
+    config = configure(folder, "second", "publish.yaml", **sections)
+    async with serving(folder, config, launcher=launcher, **environ(folder, on_existing)) as daemon:
         yield daemon
 
 
@@ -80,6 +82,8 @@ async def test_a36_killed_at_any_point_one_whole_object_appears(tmp_path: Path, 
                 await second.wait_status(execution_id, "SUCCEEDED")
                 assert await second.stop() == 0
             await check_object(folder, execution_id)
+            if point in POINTS[POINTS.index("linked") :]:  # what was in place already was not made again
+                assert len((folder / "started").read_text().splitlines()) == 1
 
     await at_each_point(tmp_path, killed)
 
@@ -93,13 +97,30 @@ async def test_an_owner_that_was_frozen_cannot_change_what_another_committed(tmp
                 assert await second.stop() == 0
             await check_object(folder, execution_id)
             first.send(signal.SIGCONT)
-            if point != "committed":
+            if point not in {"committing", "committed"}:
                 await wait_until("the thawed owner to give up", lambda: gave_up(first))
             await check_object(folder, execution_id)
             assert await first.stop() == 0
             await check_object(folder, execution_id)
 
     await at_each_point(tmp_path, frozen)
+
+
+async def test_of_two_frozen_owners_only_the_newer_one_can_write(tmp_path: Path) -> None:
+    """The older one thaws in the very write that says what shall be published, while the newer one runs."""
+    second_launcher = (LAUNCHER, "STOP", "prepared", str(tmp_path / "second-marker"))
+    async with (
+        interrupted(tmp_path, "STOP", "preparing", "fail") as (first, execution_id),
+        successor(tmp_path, "fail", launcher=second_launcher, lease={"duration": "PT1H"}) as second,
+    ):
+        await wait_for_file(tmp_path / "second-marker")
+        first.send(signal.SIGCONT)
+        await wait_until("the older owner to give up", lambda: gave_up(first))
+        second.send(signal.SIGCONT)
+        await second.wait_status(execution_id, "SUCCEEDED")
+        assert await first.stop() == 0
+        assert await second.stop() == 0
+        await check_object(tmp_path, execution_id)
 
 
 async def at_each_point(folder: Path, scenario: Callable[[Path, str], Awaitable[None]]) -> None:

@@ -1,17 +1,19 @@
-"""A step whose output differs with every attempt."""
+"""A step whose output differs with every attempt; each is noted as a line of ``started`` in the order's folder."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from uuid import uuid4
 
+import trio
 from attrs import frozen
+
+ROW_COUNT = 5000
 
 
 @frozen
 class Order:
-    name: str
-    count: int
+    folder: str
 
 
 @frozen
@@ -22,5 +24,7 @@ class Row:
 
 async def make_rows(order: Order) -> AsyncIterator[Row]:
     maker = uuid4().hex
-    for place in range(order.count):
+    async with await trio.open_file(f"{order.folder}/started", "a") as file:
+        await file.write(f"{maker}\n")
+    for place in range(ROW_COUNT):
         yield Row(place=place, maker=maker)
