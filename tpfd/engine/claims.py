@@ -127,15 +127,8 @@ class ClaimLoop:
         sent_at = trio.current_time()
         witnessed = {}
         if runtime.store.capabilities.shared_by_hosts:
-            for record in due:
-                if record.status is ExecutionStatus.RUNNING:
-                    witnessed[record.execution_id] = self._witness.unmoved(
-                        record.execution_id,
-                        record.fence,
-                        record.lease_expires_epoch_ms or 0,
-                        lease_ms=runtime.policy.lease_ms,
-                        at_ms=sent_at * 1000,
-                    )
+            # Also for those that looked free: if somebody takes one before us, we have not seen that lease at all.
+            witnessed = {record.execution_id: self._has_stood(record, sent_at) for record in due}
         keys = [EXECUTION.key_of(record) for record in due]
         claimed = await runtime.store.transact(
             [Read(key) for key in keys],
@@ -151,3 +144,13 @@ class ClaimLoop:
             runtime.announce(record)
             log.warning("execution_ended_at_claim", execution_id=record.execution_id, code=record.error_code)
         self._claimed_count += len(claimed.records) + len(claimed.ended)
+
+    def _has_stood(self, record: ExecutionRecord, at_s: float) -> bool:
+        """Whether we have seen its lease stand still for long enough to take it over, should it have run out."""
+        return record.status is ExecutionStatus.RUNNING and self._witness.unmoved(
+            record.execution_id,
+            record.fence,
+            record.lease_expires_epoch_ms or 0,
+            lease_ms=self.runtime.policy.lease_ms,
+            at_ms=at_s * 1000,
+        )
