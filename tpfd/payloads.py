@@ -13,7 +13,8 @@ from typing import Any
 
 from tpfd.codec.strict_json import parse_json
 from tpfd.core.kinds import CHILD_BY_UNIT, CHUNK, MANIFEST
-from tpfd.core.records import ExecutionId, JsonText, Payload, PayloadChunk, PayloadManifest, TenantId
+from tpfd.core.records import ExecutionId, JsonText, Payload, TenantId
+from tpfd.core.stored import PayloadChunk, PayloadManifest
 from tpfd.core.transact import Decision, Key, Snapshot
 from tpfd.errors import InternalError, StoreError, TooLarge
 from tpfd.items import Item

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from attrs import evolve, frozen
 
-from tpfd.core import awaits, budget, execution, itemised
+from tpfd.core import awaits, budget, execution, interacting, itemised
 from tpfd.core.awaits import Completion
 from tpfd.core.cleanup import PARENT
 from tpfd.core.events import Cancel, ExecutionPolicy, Release, UnitEnded
@@ -150,21 +150,21 @@ def expire(snapshot: Snapshot, seen: InteractionRecord, now: int, policy: Execut
         return _call_off(scene, now, policy)
     if scene.from_before:
         # Put off until the execution comes to it; only that begins its time in the new drive.
-        again = awaits.reopened_interaction(interaction, scene.unit, interaction.redrive_count, place=None, now=now)
+        again = interacting.reopened(interaction, scene.unit, interaction.redrive_count, place=None, now=now)
         return Decision(Ended(verdict=Verdict.NOT_DUE, interaction=again), puts=(again,))
     if now >= interaction.deadline_epoch_ms:
         return _expire(scene, now, policy)
     if interaction.dispatch_due_epoch_ms is not None and now >= interaction.dispatch_due_epoch_ms:
-        waiting = awaits.taken_back(interaction, now)
+        waiting = interacting.taken_back(interaction, now)
         return Decision(Ended(verdict=Verdict.NOT_DUE, interaction=waiting, queued=True), puts=(waiting,))
     if interaction.remind_at_epoch_ms is not None and now >= interaction.remind_at_epoch_ms:
         key = f"reminded-{interaction.interaction_id}-{interaction.redrive_count}"
-        after = awaits.reminded(interaction, now)
+        after = interacting.reminded(interaction, now)
         fact = _fact(scene, FactType.INTERACTION_REMINDED, key, now, assignee=interaction.assignee)
         return Decision(Ended(verdict=Verdict.NOT_DUE, interaction=after), puts=(after,), facts=(fact,))
     if interaction.escalate_at_epoch_ms is not None and now >= interaction.escalate_at_epoch_ms:
         key = f"escalated-{interaction.interaction_id}-{interaction.redrive_count}"
-        after = awaits.escalated(interaction, now)
+        after = interacting.escalated(interaction, now)
         fact = _fact(
             scene, FactType.INTERACTION_ESCALATED, key, now, fromAssignee=interaction.assignee, to=after.assignee
         )
@@ -178,7 +178,7 @@ def _call_off(scene: _Scene, now: int, policy: ExecutionPolicy) -> Decision[Ende
     A child goes with it. Without its question nothing would ever wake it again, should the parent be re-driven now.
     """
     interaction = scene.interaction
-    after = awaits.ended(interaction, InteractionStatus.CANCELLED, now, "its execution ended")
+    after = interacting.ended(interaction, InteractionStatus.CANCELLED, now, "its execution ended")
     puts: tuple[object, ...] = (after,)
     facts: tuple[Fact, ...] = ()
     outcome = execution.apply(scene.parent, Cancel(reason="its execution ended", actor=PARENT), now, policy)
@@ -189,7 +189,7 @@ def _call_off(scene: _Scene, now: int, policy: ExecutionPolicy) -> Decision[Ende
 
 
 def _complete(scene: _Scene, completion: Completion, now: int, policy: ExecutionPolicy) -> Decision[Ended]:
-    after = awaits.completed(scene.interaction, completion, now)
+    after = interacting.completed(scene.interaction, completion, now)
     unit, parent = scene.unit, scene.parent
     slot = budget.freed(scene.interaction)
     if not unit.itemised:
@@ -292,7 +292,7 @@ _BY_DISPATCH = _BadEnd(
 
 def _end_badly(scene: _Scene, end: _BadEnd, message: str, now: int, policy: ExecutionPolicy) -> Decision[Ended] | Need:
     interaction, unit = scene.interaction, scene.unit
-    after = awaits.ended(interaction, end.interaction, now, message)
+    after = interacting.ended(interaction, end.interaction, now, message)
     key = f"{end.fact_key}-{interaction.interaction_id}-{interaction.redrive_count}"
     facts = [_fact(scene, end.fact_type, key, now, interactionId=interaction.interaction_id, message=message)]
     puts: list[object] = [after]

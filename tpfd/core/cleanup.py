@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tpfd.core import awaits, budget, execution
+from tpfd.core import awaits, budget, execution, interacting
 from tpfd.core.events import Cancel, ExecutionPolicy
 from tpfd.core.execution import Transition
 from tpfd.core.kinds import EXECUTION, INTERACTION
@@ -58,7 +58,7 @@ def release_page(
         interaction = snapshot.get(INTERACTION.key_of(seen))
         if interaction is not None and interaction.status.open:
             slots.extend(budget.freed(interaction))
-            cancelled.append(awaits.ended(interaction, InteractionStatus.CANCELLED, now, "its execution ended"))
+            cancelled.append(interacting.ended(interaction, InteractionStatus.CANCELLED, now, "its execution ended"))
     for seen_child in children:
         child = snapshot.get(EXECUTION.key_of(seen_child))
         if child is not None and not child.status.terminal:

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from attrs import frozen
 
-from tpfd.core import awaits, execution, ids
+from tpfd.core import awaits, execution, ids, interacting
 from tpfd.core.awaits import AwaitTerms, Request
 from tpfd.core.budget import Place, Takings, slot_reads
 from tpfd.core.events import ExecutionPolicy, OpenUnit, Release, Suspend
@@ -161,7 +161,7 @@ def open_items(
         known = snapshot.get(INTERACTION.key(unit.tenant_id, interaction_id))
         if known is None:
             place = takings.take(interaction_id)
-            made = awaits.new_interaction(record, unit, terms, request, causation_id=causation, place=place, now=now)
+            made = interacting.opened(record, unit, terms, request, causation_id=causation, place=place, now=now)
             puts.append(made)
             items.append(OpenedItem(Opened.SENT, made))
         elif known.request_digest != request.digest:
@@ -171,7 +171,7 @@ def open_items(
         elif known.redrive_count < record.redrive_count:
             out = known.status.open
             place = None if out else takings.take(interaction_id)
-            again = awaits.reopened_interaction(known, unit, record.redrive_count, place=place, now=now)
+            again = interacting.reopened(known, unit, record.redrive_count, place=place, now=now)
             puts.append(again)
             items.append(OpenedItem(Opened.ATTACHED if out else Opened.SENT, again))
         elif known.status.open:
@@ -219,7 +219,7 @@ def park_scalar(
         return Decision(outcome)
     if unit is None or interaction is None:
         unit = awaits.new_unit(record, terms, itemised=False, now=now)
-        interaction = awaits.new_interaction(
+        interaction = interacting.opened(
             record, unit, terms, request, causation_id=execution.transition_key(record), place=None, now=now
         )
     elif interaction.request_digest != request.digest:
@@ -228,7 +228,7 @@ def park_scalar(
         return _go_on(outcome, unit, awaits.answer_of(interaction), now, policy)
     else:
         unit = awaits.reopened_unit(unit, record, now)
-        interaction = awaits.reopened_interaction(interaction, unit, record.redrive_count, place=None, now=now)
+        interaction = interacting.reopened(interaction, unit, record.redrive_count, place=None, now=now)
     dispatched = execution.fact(
         record,
         FactType.INTERACTION_DISPATCHED,

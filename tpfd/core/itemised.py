@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from attrs import evolve
 
-from tpfd.core import awaits, execution, ids
+from tpfd.core import awaits, execution, ids, interacting
 from tpfd.core.events import ExecutionPolicy, Release, Suspend, UnitEnded
 from tpfd.core.execution import Outcome, Refused, Transition
 from tpfd.core.kinds import BLOCK, BLOCK_SIZE, EXECUTION, INTERACTION, UNIT, block_id
@@ -187,7 +187,7 @@ def continue_items(snapshot: Snapshot, unit_key: Key[UnitRecord], seen: UnitReco
             continue
         if interaction.status is not InteractionStatus.COMPLETED:
             if interaction.redrive_count < parent.redrive_count:
-                again = awaits.reopened_interaction(interaction, unit, parent.redrive_count, place=None, now=now)
+                again = interacting.reopened(interaction, unit, parent.redrive_count, place=None, now=now)
                 puts.append(again)
             continue
         if child is None:

@@ -15,8 +15,6 @@ from tpfd.core.records import (
     InteractionRecord,
     InteractionStatus,
     LateRecord,
-    PayloadChunk,
-    PayloadManifest,
     PermitRecord,
     SearchRecord,
     SocketRecord,
@@ -24,6 +22,7 @@ from tpfd.core.records import (
     UnitId,
     UnitRecord,
 )
+from tpfd.core.stored import PayloadChunk, PayloadManifest
 from tpfd.core.transact import Index, IndexEntry, Kind
 
 DUE_PARTITION = "due"

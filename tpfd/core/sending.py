@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tpfd.core import awaits
+from tpfd.core import interacting
 from tpfd.core.kinds import EXECUTION, INTERACTION
 from tpfd.core.records import InteractionRecord, InteractionStatus
 from tpfd.core.transact import Decision, Read, Snapshot
@@ -34,7 +34,7 @@ def take(
         parent = snapshot.get(EXECUTION.key(seen.tenant_id, seen.execution_id))
         if record is None or record.status is not InteractionStatus.WAITING or parent is None or parent.status.terminal:
             continue
-        taken.append(awaits.sending(record, lease_ms, now))
+        taken.append(interacting.sending(record, lease_ms, now))
     return Decision(tuple(taken), puts=tuple(taken))
 
 
@@ -43,7 +43,7 @@ def mark_sent(snapshot: Snapshot, seen: InteractionRecord, now: int) -> Decision
     record = snapshot.get(INTERACTION.key_of(seen))
     if record is None or not _ours(record, seen):
         return Decision(result=False)
-    return Decision(result=True, puts=(awaits.sent(record, now),))
+    return Decision(result=True, puts=(interacting.sent(record, now),))
 
 
 def mark_later(snapshot: Snapshot, seen: InteractionRecord, at_epoch_ms: int, message: str, now: int) -> Decision[bool]:
@@ -51,7 +51,7 @@ def mark_later(snapshot: Snapshot, seen: InteractionRecord, at_epoch_ms: int, me
     record = snapshot.get(INTERACTION.key_of(seen))
     if record is None or not _ours(record, seen):
         return Decision(result=False)
-    return Decision(result=True, puts=(awaits.send_later(record, at_epoch_ms, message, now),))
+    return Decision(result=True, puts=(interacting.send_later(record, at_epoch_ms, message, now),))
 
 
 def _ours(record: InteractionRecord, seen: InteractionRecord) -> bool:

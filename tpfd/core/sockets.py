@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from attrs import evolve, frozen
 
-from tpfd.core import awaits
+from tpfd.core import interacting
 from tpfd.core.budget import Place, Takings, slot_reads
 from tpfd.core.kinds import EXECUTION, INTERACTION, SOCKET
 from tpfd.core.records import InteractionRecord, InteractionStatus, SocketRecord
@@ -57,7 +57,7 @@ def deliver(
             continue
         place = takings.take(record.interaction_id, record.permit_slot)
         if place is not None:
-            taken.append(awaits.delivered(record, place, now))
+            taken.append(interacting.delivered(record, place, now))
     return Decision(Delivered(tuple(taken), frozenset(takings.occupied)), puts=(*taken, *takings.permits))
 
 
@@ -113,5 +113,5 @@ def take_back(
     for seen in held:
         current = snapshot.get(INTERACTION.key_of(seen))
         if current is not None and current.status.open and current.delivery == socket.record_id:
-            puts.append(awaits.taken_back(current, now))
+            puts.append(interacting.taken_back(current, now))
     return Decision(TakenBack(len(puts)), puts=tuple(puts))
