@@ -64,9 +64,13 @@ class Desk:
                     return
 
     async def sweep(self) -> None:
-        """One sweep, and the work that it made due."""
-        await self.process.sweeper.sweep()
-        await self.work()
+        """Sweeps and works as long as one rings for the other."""
+        while True:
+            rung = self.process.runtime.bells.sweep.ticket()
+            await self.process.sweeper.sweep()
+            await self.work()
+            if not rung.is_set():
+                return
 
     async def pass_time(self, ms: int) -> None:
         """Moves the clock on, and sweeps."""

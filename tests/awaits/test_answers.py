@@ -8,7 +8,7 @@ import trio
 from tests.awaits.conftest import Seat
 from tests.awaits.desk import TIMEOUT_MS, Desk, asked
 from tests.engine.pipelines import BEGIN, FINISH, PARSE, Batch, Row, batch, begin, finish, program, waiting
-from tests.engine.world import S
+from tests.engine.world import TENANT, S
 from tpfd.core.kinds import INTERACTION
 from tpfd.core.records import FactType, InteractionStatus, TerminalReason
 from tpfd.core.tokens import SigningKey, claims_of, sign
@@ -305,7 +305,7 @@ async def test_an_answer_that_comes_while_the_stream_is_still_asked_is_kept_and_
         for number in range(source.count):
             if number == 3:
                 first = asked(execution_of[0], STEP)
-                while await desk.store.get(INTERACTION.key("t1", first)) is None:  # type: ignore[arg-type]
+                while await desk.store.get(INTERACTION.key(TENANT, first)) is None:
                     await trio.lowlevel.checkpoint()
                 done = await desk.complete(first, {"number": 0, "text": "early"})
                 answered.append(done.duplicate)
@@ -321,7 +321,6 @@ async def test_an_answer_that_comes_while_the_stream_is_still_asked_is_kept_and_
     assert await desk.status(execution) is S.WAITING_EXTERNAL
     for item in range(1, 5):
         await desk.complete(asked(execution, STEP, item), {"number": item, "text": "later"})
-    await desk.sweep()
     await desk.sweep()
     assert [line["text"] for line in await desk.result(execution)] == ["early", *["later"] * 4]
 

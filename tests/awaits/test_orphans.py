@@ -91,7 +91,11 @@ async def test_a_match_admits_the_body_and_the_execution_goes_on(desk_for: Seat)
     assert await desk.late(None) == ()
     (kept,) = await desk.late(execution)
     assert kept == evolve(
-        orphan, reason="matched", interaction_id=asked(execution, STEP), execution_id=ExecutionId(execution), step_id="ask"
+        orphan,
+        reason="matched",
+        interaction_id=asked(execution, STEP),
+        execution_id=ExecutionId(execution),
+        step_id="ask",
     )
     await desk.work()
     assert await desk.result(execution) == YES
