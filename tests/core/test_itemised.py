@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from tests.core.applier import Applier, await_terms, child_name
+from tests.core.applier import Applier, await_terms, child_name, request
 from tpfd.core import itemised
 from tpfd.core.events import Break, Cancel, LoseOutcome
 from tpfd.core.execution import Refused, Transition
@@ -220,8 +220,9 @@ def test_progress_over_several_blocks_is_exact(expected: int) -> None:
     store = Applier()
     store.live(TERMS, 0)
     store.park_items(store.execution(), expected)
-    while store.unit().next_check_epoch_ms is not None:
-        store.continue_page()
+    # As if every item had been scanned before it was answered.
+    unit = store.unit()
+    store.write(evolve(unit, version=unit.version + 1, scanned_index=expected - 1, next_check_epoch_ms=None))
     version = store.unit().version
     order = [*range(expected - 1, -1, -2), *range(expected - 2, -1, -2)]
     for item in order:
@@ -232,6 +233,36 @@ def test_progress_over_several_blocks_is_exact(expected: int) -> None:
     assert itemised.is_full(store.unit())
     assert store.unit().version == version + block_count(expected)
     assert blocks(store) == {index: block_size(expected, index) for index in range(block_count(expected))}
+
+
+def test_an_item_that_was_rejected_before_it_was_asked_counts_as_done_without_an_output() -> None:
+    store = Applier()
+    claimed = store.live(TERMS, 0)
+    store.open_items(claimed, TERMS, [request(1), request(BLOCK_SIZE + 1)])
+    store.answer(1)
+    store.park_items(claimed, BLOCK_SIZE + 2)
+    store.continue_all()
+    assert blocks(store) == {0: BLOCK_SIZE - 1, 1: 1}
+    skipped = [child for child in store.children() if child.item_index not in {1, BLOCK_SIZE + 1}]
+    assert len(skipped) == BLOCK_SIZE
+    assert {(child.status, child.result, child.next_check_epoch_ms) for child in skipped} == {(S.SUCCEEDED, None, None)}
+    finish(store, 1)
+    store.answer(BLOCK_SIZE + 1)
+    finish(store, BLOCK_SIZE + 1)
+    assert itemised.is_full(store.unit())
+    # A second scan, after a re-drive, counts none of them twice.
+    assert itemised.first_unfinished(store.children(), 0) is None
+    store.continue_all()
+    assert blocks(store) == {0: BLOCK_SIZE, 1: 2}
+    assert isinstance(store.release(), Transition)
+
+
+def test_a_unit_of_nothing_but_rejected_items_is_released() -> None:
+    store = Applier()
+    store.park_items(store.live(TERMS, 0), 3)
+    assert store.continue_page() is True
+    assert itemised.is_full(store.unit())
+    assert isinstance(store.release(), Transition)
 
 
 def _child(store: Applier, item: int) -> None:

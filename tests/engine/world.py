@@ -11,6 +11,7 @@ import functools
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from random import Random
 from typing import Any, TypeVar
 
@@ -46,7 +47,7 @@ from tpfd.engine.leases import LeaseKeeper
 from tpfd.engine.rejecting import Rejecting
 from tpfd.engine.sweeper import Sweeper
 from tpfd.engine.tidying import Tidying
-from tpfd.errors import DispatchError
+from tpfd.errors import AdmissionError, Conflict, DispatchError, TpfdError
 from tpfd.http.service import Completed, Completion, SubmitItem, Submitted
 from tpfd.metrics import Metrics
 from tpfd.objects.formats import make_encoder
@@ -397,6 +398,7 @@ class Provider:
         answer: the payload for a request; None: it keeps silent.
         latency_s: time it takes, in seconds.
         asked: how often it was asked each interaction.
+        refused: answers that came too late, or that differed.
         outstanding_max: most requests it had in hand at once.
     """
 
@@ -408,6 +410,7 @@ class Provider:
     answer: Callable[[Envelope], object] = echo
     asked: Counter[InteractionId] = field(factory=Counter)
     envelopes: list[Envelope] = field(factory=list)
+    refused: list[TpfdError] = field(factory=list)
     outstanding: int = 0
     outstanding_max: int = 0
     scope: trio.CancelScope = field(factory=trio.CancelScope)
@@ -415,11 +418,8 @@ class Provider:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serves until its process dies or `scope` is cancelled."""
-        with self.scope:
-            try:
-                await self.process.call(self._serve, task_status)
-            except Lost:
-                task_status.started()
+        with self.scope, suppress(Lost):
+            await self.process.call(self._serve, task_status)
         self.detached.set()
 
     async def _serve(self, task_status: trio.TaskStatus[None]) -> None:
@@ -442,5 +442,8 @@ class Provider:
             return
         self.outstanding -= 1
         through = self.through or self.process
-        await through.complete(envelope["interactionId"], payload, actor="provider")
+        try:
+            await through.complete(envelope["interactionId"], payload, actor="provider")
+        except (AdmissionError, Conflict) as error:
+            self.refused.append(error)
         socket.answered(envelope["interactionId"])

@@ -86,7 +86,8 @@ class LiveAwaits:
             opened = await self._open_page(record, unit.unit_id, terms, requests, ())
             for item in opened.items:
                 _check(item)
-            count += len(page)
+            # An item that was rejected on its way here leaves a gap, and counts.
+            count = max(count, *(item.place + 1 for item in page))
             if terms.pulled:
                 self.runtime.bells.queue.ring()
         return count
@@ -115,7 +116,7 @@ class LiveAwaits:
             ]
             for request in requests:
                 # Before the row exists: the answer may be back before this transaction's reply is.
-                window.ask(ids.interaction_id(session.unit_id, request.item_index))
+                window.ask(ids.interaction_id(session.unit_id, request.item_index), request.item_index)
             places = self.outlet.reserve(record.tenant_id, record.pipeline_id, terms.step_id, len(requests))
             opened = None
             try:
@@ -180,8 +181,8 @@ class LiveAwaits:
         )
         if opened.refused is None:
             return opened
-        if opened.refused.code == "unit_ended":
-            raise NonRetryableError(opened.refused.message, code="await_failed")
+        if opened.refused.code in {"await_timeout", "await_failed"}:
+            raise NonRetryableError(opened.refused.message, code=opened.refused.code)
         raise LostLease(opened.refused.message)
 
     async def _request(

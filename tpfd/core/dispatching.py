@@ -151,7 +151,9 @@ def open_items(
     unit = snapshot.get(UNIT.key(record.tenant_id, unit_id))
     if unit is None or unit.status is not UnitStatus.WAITING_EXTERNAL:
         status = "gone" if unit is None else unit.status
-        return Decision(OpenedItems(refused=Refused("unit_ended", f"the await unit is {status}")))
+        timed_out = unit is not None and unit.status is UnitStatus.TIMED_OUT
+        code = "await_timeout" if timed_out else "await_failed"
+        return Decision(OpenedItems(refused=Refused(code, f"the await unit is {status}")))
     takings = Takings(snapshot, terms.budget_scope, list(places), now)
     items: list[OpenedItem] = []
     puts: list[object] = []

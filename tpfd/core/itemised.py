@@ -11,6 +11,7 @@ is SUCCEEDED the parent is released. The count says when to look; the rows decid
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from attrs import evolve
@@ -27,6 +28,7 @@ from tpfd.core.records import (
     FactType,
     InteractionRecord,
     InteractionStatus,
+    JsonText,
     Payload,
     ResultShape,
     TerminalReason,
@@ -36,7 +38,7 @@ from tpfd.core.records import (
 from tpfd.core.transact import Decision, Key, Need, Read, Snapshot
 
 CONTINUE_PAGE = 8
-"""Items looked at by one `continue_items`: each may put a child and the page also puts the unit."""
+"""Items looked at by one `continue_items`: each may put a child, and the page also puts the unit and two blocks."""
 
 
 def block_size(expected: int, block_index: int) -> int:
@@ -144,7 +146,7 @@ def continued(parent: ExecutionRecord, child: ExecutionRecord, now: int) -> Fact
 
 
 def continue_reads(unit: UnitRecord) -> tuple[Read, ...]:
-    """What `continue_items` looks at: the unit, its execution and the next items with their children."""
+    """What `continue_items` looks at: the unit, its execution, the next items with their children, and their blocks."""
     reads = [
         Read(UNIT.key_of(unit)),
         Read(EXECUTION.key(unit.tenant_id, unit.execution_id)),
@@ -152,7 +154,12 @@ def continue_reads(unit: UnitRecord) -> tuple[Read, ...]:
     for item_index in _next_items(unit):
         reads.append(Read(INTERACTION.key(unit.tenant_id, ids.interaction_id(unit.unit_id, item_index))))
         reads.append(Read(EXECUTION.key(unit.tenant_id, ids.child_id(unit.unit_id, item_index))))
+    reads.extend(Read(key) for key in dict.fromkeys(_block_key(unit, item_index) for item_index in _next_items(unit)))
     return tuple(reads)
+
+
+def _block_key(unit: UnitRecord, item_index: int) -> Key[BlockRecord]:
+    return BLOCK.key(unit.tenant_id, block_id(unit.unit_id, item_index // BLOCK_SIZE))
 
 
 def _next_items(unit: UnitRecord) -> range:
@@ -163,7 +170,8 @@ def _next_items(unit: UnitRecord) -> range:
 def continue_items(snapshot: Snapshot, unit_key: Key[UnitRecord], seen: UnitRecord, now: int) -> Decision[bool]:
     """Gives the next page of answered items their children, behind `scanned_index`.
 
-    Items that are answered later get theirs from the admission itself.
+    Items that are answered later get theirs from the admission itself. An item without an interaction was rejected
+    before it could be asked: it gets a child that has succeeded without an output.
 
     Returns:
         Whether more pages are left.
@@ -179,11 +187,15 @@ def continue_items(snapshot: Snapshot, unit_key: Key[UnitRecord], seen: UnitReco
     puts: list[object] = []
     facts: list[Fact] = []
     items = _next_items(unit)
+    gaps: Counter[int] = Counter()
     for item_index in items:
         interaction = snapshot.get(INTERACTION.key(unit.tenant_id, ids.interaction_id(unit.unit_id, item_index)))
         child_key = EXECUTION.key(unit.tenant_id, ids.child_id(unit.unit_id, item_index))
         child = snapshot.get(child_key)
         if interaction is None:
+            if child is None:
+                puts.append(_skipped(parent, unit, item_index, now))
+                gaps[item_index // BLOCK_SIZE] += 1
             continue
         if interaction.status is not InteractionStatus.COMPLETED:
             if interaction.redrive_count < parent.redrive_count:
@@ -206,19 +218,46 @@ def continue_items(snapshot: Snapshot, unit_key: Key[UnitRecord], seen: UnitReco
             continue
         puts.append(child)
         facts.append(continued(parent, child, now))
+    full_block_count = unit.full_block_count
+    for block_index, count in gaps.items():
+        block = _counted(unit, snapshot.get(_block_key(unit, block_index * BLOCK_SIZE)), block_index, count)
+        full_block_count += _fills(unit, block)
+        puts.append(block)
     more = len(items) > 0 and items[-1] + 1 < (unit.expected_item_count or 0)
-    scanned = items[-1] if len(items) else unit.scanned_index
-    # Even an empty unit is looked at once more, for its release.
-    puts.append(
-        awaits.moved_unit(
-            unit,
-            unit.status,
-            now,
-            scanned_index=scanned,
-            next_check=now if more or is_full(unit) else None,
-        )
+    after = awaits.moved_unit(
+        unit,
+        unit.status,
+        now,
+        scanned_index=items[-1] if len(items) else unit.scanned_index,
+        full_block_count=full_block_count,
     )
-    return Decision(result=more or is_full(unit), puts=tuple(puts), facts=tuple(facts))
+    if more or is_full(after):
+        # Even an empty unit is looked at once more, for its release.
+        after = evolve(after, next_check_epoch_ms=now)
+    return Decision(result=more or is_full(after), puts=(*puts, after), facts=tuple(facts))
+
+
+def _skipped(parent: ExecutionRecord, unit: UnitRecord, item_index: int, now: int) -> ExecutionRecord:
+    """The child of an item that nobody was asked about: it stands in its place, done, without an output."""
+    return ExecutionRecord(
+        tenant_id=parent.tenant_id,
+        execution_id=ids.child_id(unit.unit_id, item_index),
+        pipeline_id=parent.pipeline_id,
+        contract_version=parent.contract_version,
+        release_version=parent.release_version,
+        result_shape=ResultShape.ONE,
+        status=ExecutionStatus.SUCCEEDED,
+        version=1,
+        step_index=unit.suffix_stop_index,
+        stop_index=unit.suffix_stop_index,
+        input=Payload(type_name="", json=JsonText("null")),
+        trace_parent=parent.trace_parent,
+        parent_execution_id=parent.execution_id,
+        unit_id=unit.unit_id,
+        item_index=item_index,
+        created_epoch_ms=now,
+        updated_epoch_ms=now,
+    )
 
 
 def is_full(unit: UnitRecord) -> bool:
@@ -257,22 +296,30 @@ def after_child(snapshot: Snapshot, child: ExecutionRecord, now: int, policy: Ex
 
 def _count(unit: UnitRecord, block: BlockRecord | None, block_index: int, now: int, *, parked: bool) -> Decision[bool]:
     """One more item of the block was continued."""
-    counted = (
-        BlockRecord(
-            tenant_id=unit.tenant_id, unit_id=unit.unit_id, block_index=block_index, version=1, continued_count=1
-        )
-        if block is None
-        else evolve(block, version=block.version + 1, continued_count=block.continued_count + 1)
-    )
-    expected = unit.expected_item_count
-    if expected is None or counted.continued_count < block_size(expected, block_index):
+    counted = _counted(unit, block, block_index, 1)
+    if not _fills(unit, counted):
         return Decision(result=False, puts=(counted,))
     full_block_count = unit.full_block_count + 1
-    due = parked and full_block_count >= block_count(expected)
+    due = parked and full_block_count >= block_count(unit.expected_item_count or 0)
     fuller = awaits.moved_unit(
         unit, unit.status, now, full_block_count=full_block_count, next_check=now if due else unit.next_check_epoch_ms
     )
     return Decision(result=due, puts=(counted, fuller))
+
+
+def _counted(unit: UnitRecord, block: BlockRecord | None, block_index: int, count: int) -> BlockRecord:
+    """The block with more items continued."""
+    if block is None:
+        return BlockRecord(
+            tenant_id=unit.tenant_id, unit_id=unit.unit_id, block_index=block_index, version=1, continued_count=count
+        )
+    return evolve(block, version=block.version + 1, continued_count=block.continued_count + count)
+
+
+def _fills(unit: UnitRecord, block: BlockRecord) -> bool:
+    """Whether all items of a block are continued; False as long as their number is not known."""
+    expected = unit.expected_item_count
+    return expected is not None and block.continued_count >= block_size(expected, block.block_index)
 
 
 def _fail_parent(

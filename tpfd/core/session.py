@@ -22,7 +22,7 @@ class Window:
     size: int
     _asked: set[InteractionId] = field(factory=set, init=False)
     _answered: set[InteractionId] = field(factory=set, init=False)
-    _taken_count: int = field(default=0, init=False)
+    _span: int = field(default=0, init=False)
     _expected_count: int | None = field(default=None, init=False)
 
     @property
@@ -41,7 +41,7 @@ class Window:
 
     @property
     def expected_count(self) -> int:
-        """Items of the source; known when it has ended."""
+        """Items of the source, with those that were rejected before they could be asked; known when it has ended."""
         assert self._expected_count is not None
         return self._expected_count
 
@@ -50,10 +50,10 @@ class Window:
         """The source has ended and everything was handed on."""
         return self.source_ended and not self._asked and not self._answered
 
-    def ask(self, interaction: InteractionId) -> None:
+    def ask(self, interaction: InteractionId, item_index: int) -> None:
         """Takes a place for an item."""
         self._asked.add(interaction)
-        self._taken_count += 1
+        self._span = max(self._span, item_index + 1)
 
     def answer(self, interaction: InteractionId) -> bool:
         """An answer came; False when it is a duplicate or none of ours."""
@@ -69,4 +69,4 @@ class Window:
 
     def end_source(self) -> None:
         """No further item will come."""
-        self._expected_count = self._taken_count
+        self._expected_count = self._span

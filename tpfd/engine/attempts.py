@@ -44,7 +44,7 @@ from tpfd.engine.calls import Caller
 from tpfd.engine.leases import Lease, LeaseKeeper
 from tpfd.engine.plan import plan
 from tpfd.engine.ports import LiveAwait, Publisher, RejectSink
-from tpfd.engine.segment import AskedItems, AskOne, Collected, Done, Published, Segment
+from tpfd.engine.segment import AskedItems, AskOne, Collected, Done, Dropped, Published, Segment
 from tpfd.errors import LostLease, NonRetryableError, StoreError
 from tpfd.ops.logs import Log, get_logger
 from tpfd.runtime import Runtime
@@ -66,6 +66,7 @@ class Attempts:
     live: LiveAwait
     publishers: Mapping[str, Publisher]
     rejects: RejectSink
+    _live_released: bool = field(default=False, init=False)
     _log: Log = field(factory=lambda: get_logger("tpfd.attempt"), init=False)
 
     async def run(self, record: ExecutionRecord, sent_at: float) -> None:
@@ -98,7 +99,8 @@ class Attempts:
             self.keeper.drop(lease)
 
     def release_live(self) -> None:
-        """Hands back the attempts that wait for the outside: during a drain nobody can answer them here."""
+        """Hands back the attempts that wait for the outside or are going to: in a drain nobody can answer them here."""
+        self._live_released = True
         for lease in self.keeper.held():
             if lease.live:
                 lease.release_scope.cancel("drain")
@@ -152,6 +154,8 @@ class Attempts:
             return None
         planned = plan(program, record)
         lease.live = planned.live is not None
+        if lease.live and self._live_released:
+            lease.release_scope.cancel("drain")
         segment = Segment(
             program=program,
             plan=planned,
@@ -178,6 +182,8 @@ class Attempts:
         else:
             outcome = await segment.run(None, payloads.items_of(runtime, program, record.tenant_id, record.input))
         match outcome:
+            case Dropped():
+                return Complete(fence=record.fence, result=None)
             case Published():
                 return Complete(fence=record.fence, result=None, published=True)
             case Done(value):

@@ -50,6 +50,12 @@ class Rejected:
     rejection: Rejection
 
 
+def work_key(record: ExecutionRecord, step_id: str, item_index: int | None) -> str:
+    """The stable name of a piece of work: the same whether an item went on in its stream or in a child."""
+    root = record.parent_execution_id or record.execution_id
+    return ids.idempotency_key(record.tenant_id, root, step_id, 0 if item_index is None else item_index)
+
+
 @define(eq=False)
 class Caller:
     """Calls the step functions of one attempt.
@@ -84,9 +90,7 @@ class Caller:
             tenant_id=record.tenant_id,
             pipeline_id=record.pipeline_id,
             step_id=step.step_id,
-            idempotency_key=ids.idempotency_key(
-                record.tenant_id, record.execution_id, step.step_id, item_index if item_index is not None else 0
-            ),
+            idempotency_key=work_key(record, step.step_id, item_index),
             transition_key=record.last_transition_key,
             attempt=record.attempt + attempt,
             item_index=item_index,

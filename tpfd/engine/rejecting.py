@@ -8,10 +8,9 @@ from typing import Protocol
 
 from attrs import define
 
-from tpfd.core import ids
 from tpfd.core.records import ExecutionRecord
 from tpfd.dispatch.protocol import ItemReject
-from tpfd.engine.calls import Rejection
+from tpfd.engine.calls import Rejection, work_key
 from tpfd.errors import DispatchError, TpfdError
 from tpfd.ops.logs import get_logger
 from tpfd.program import Program
@@ -59,9 +58,7 @@ class Rejecting:
             tenant_id=record.tenant_id,
             execution_id=record.execution_id,
             correlation_id=record.execution_id,
-            idempotency_key=ids.idempotency_key(
-                record.tenant_id, record.execution_id, step.step_id, rejection.item_index or 0
-            ),
+            idempotency_key=work_key(record, step.step_id, rejection.item_index),
             step_class=step.python or step.step_id,
             step_name=step.name,
             reject_scope=rejection.scope.upper(),

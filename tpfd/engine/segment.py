@@ -45,6 +45,11 @@ class Collected:
 
 
 @frozen
+class Dropped:
+    """The one value of a child was rejected: it is done, without an output."""
+
+
+@frozen
 class Published:
     """The output object is in place."""
 
@@ -72,7 +77,7 @@ class AskedItems:
     item_count: int
 
 
-Outcome = Done | Collected | Published | AskOne | AskedItems
+Outcome = Done | Dropped | Collected | Published | AskOne | AskedItems
 
 
 @define(eq=False, kw_only=True)
@@ -118,6 +123,8 @@ class Segment:
                 if not isinstance(stage, Call):
                     raise InternalError(f"{type(stage).__name__} needs a stream")
                 value = await self._call(stage, value)
+                if isinstance(value, Rejected):
+                    return Dropped()
                 continue
             if source is None:
                 expand = stages.pop(0)
@@ -141,12 +148,15 @@ class Segment:
         return await self._last_value(value)
 
     async def _call(self, stage: Call, value: Any) -> Any:
-        result = await self.caller.through(stage.steps, None, value)
+        # A child is one item of its parent's stream.
+        result = await self.caller.through(stage.steps, self.caller.record.item_index, value)
         if self.caller.rejections:
             await self._flush(self.caller.take_rejections())
         if isinstance(result, Rejected):
-            # Without a stream there is nothing to go on with.
-            raise result.rejection.error
+            if self.caller.record.unit_id is None:
+                # The whole execution is this one value: without it there is nothing to go on with.
+                raise result.rejection.error
+            await self._flush([result.rejection])
         return result
 
     async def _last_value(self, value: Any) -> Outcome:

@@ -56,6 +56,7 @@ class Socket:
         credit: requests that may be unanswered.
         held: interactions it was given, without an answer so far.
         reserved_count: places promised to requests that are being written.
+        closing: it takes nothing more.
     """
 
     record: SocketRecord
@@ -63,6 +64,7 @@ class Socket:
     credit: int
     held: set[InteractionId] = field(factory=set)
     reserved_count: int = 0
+    closing: bool = False
     outbox: deque[bytes] = field(factory=deque)
     filled: Bell = field(factory=Bell)
     freed: Bell = field(factory=Bell)
@@ -73,7 +75,7 @@ class Socket:
 
     @property
     def free_count(self) -> int:
-        return self.credit - len(self.held) - self.reserved_count
+        return 0 if self.closing else self.credit - len(self.held) - self.reserved_count
 
     def add_credit(self, count: int) -> None:
         """Raises the number of requests that may be unanswered, up to MAX_CREDIT."""
@@ -92,9 +94,17 @@ class Socket:
             self.held.discard(InteractionId(interaction_id))
             self.freed.ring()
 
+    async def close(self) -> None:
+        """Takes nothing more and waits until nothing is being written for it any more."""
+        self.closing = True
+        while self.reserved_count:
+            await self.freed.ticket().wait()
+
     def push(self, record: InteractionRecord, envelope: bytes) -> None:
         """Puts a delivered request into its reserved place. The outbox never exceeds the credit."""
         self.reserved_count -= 1
+        if self.closing:
+            self.freed.ring()
         self.held.add(record.interaction_id)
         self.outbox.append(envelope)
         self.filled.ring()
@@ -211,13 +221,15 @@ class ProviderSockets:
                 yield socket
                 nursery.cancel_scope.cancel("the socket is closed")
         finally:
-            del self._sockets[record.socket_id]
             with trio.move_on_after(CLOSE_S, shield=True) as scope:
                 await self._close(socket)
+            del self._sockets[record.socket_id]
             if scope.cancelled_caught:
                 log.warning("socket_close_slow", socket=record.socket_id, held=len(socket.held))
 
     async def _close(self, socket: Socket) -> None:
+        # A request that is written for it after its row is gone would be in nobody's hands.
+        await socket.close()
         try:
             count = await take_back(self.runtime, socket.record, closing=True)
         except StoreError as error:
@@ -290,7 +302,7 @@ class ProviderSockets:
             await one_pass("socket_renewal", repeating, self.runtime.trouble, self._renew_all)
 
     async def _renew_all(self) -> None:
-        alive = list(self._sockets.values())
+        alive = [socket for socket in self._sockets.values() if not socket.closing]
         for first in range(0, len(alive), DELIVERY_PAGE):
             await self._renew(alive[first : first + DELIVERY_PAGE])
         for socket in alive:
