@@ -1,8 +1,8 @@
-"""The only two places where any exception is caught.
+"""The two places where work that failed ends and the daemon goes on.
 
-A fault in one piece of work that came from outside (an execution, a request) must not end the daemon, and neither must
-one failed pass of a loop. Everything else that is not expected ends the daemon, loudly; systemd starts it again and the
-leases do the rest.
+A fault in one piece of work that came from outside (an execution, a request) must not end the daemon, whatever it is;
+neither must a pass of a loop in which something outside failed. Everything else that is not expected ends the daemon,
+loudly; systemd starts it again and the leases do the rest.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ async def contained(call: Callable[[], Awaitable[T]]) -> T | Failure:
     failure: Failure
     try:
         return await call()
-    except* Exception as error:  # noqa: BLE001 - boundary 1 of 2: one execution, one request
+    except* Exception as error:  # noqa: BLE001 - the only place: one execution, one request
         failure = classify(error)
         if trio.current_effective_deadline() == float("-inf"):
             log.warning("failed_while_cancelled", code=failure.code, message=failure.message)
@@ -51,15 +51,14 @@ async def one_pass(
     Raises:
         BaseException: whatever is not an outside failure: a broken invariant ends the daemon.
     """
+    done: T | None = None
     try:
         done = await call()
-    except Exception as error:  # boundary 2 of 2: one pass of a sweep or poll
+    except* OutsideError as error:  # a cancel that came with it goes on alone: the failure ends the pass, nothing more
         failure = classify(error)
-        if not isinstance(failure.error, OutsideError):
-            raise
         trouble[name] = failure.message
         repeating.failed(f"{name}_failed", code=failure.code, message=failure.message)
-        return None
-    trouble.pop(name, None)
-    repeating.worked(f"{name}_works_again")
+    else:
+        trouble.pop(name, None)
+        repeating.worked(f"{name}_works_again")
     return done
