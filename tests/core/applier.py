@@ -21,18 +21,24 @@ from tpfd.core.events import Complete, Event, ExecutionPolicy, Fail, Redrive, Su
 from tpfd.core.execution import Refused, Transition
 from tpfd.core.kinds import CHILD_BY_UNIT, EXECUTION, INTERACTION, KIND_OF, UNIT
 from tpfd.core.records import (
+    BlockRecord,
     ExecutionId,
     ExecutionRecord,
     ExecutionStatus,
     Fact,
+    FactType,
     InteractionId,
     InteractionRecord,
+    InteractionStatus,
     JsonText,
+    LateRecord,
     Payload,
     ResultShape,
     TenantId,
+    TerminalReason,
     UnitId,
     UnitRecord,
+    UnitStatus,
 )
 from tpfd.core.transact import MAX_NEED_ROUNDS, MAX_TOUCHED, Decide, Key, Need, Read, Snapshot
 
@@ -285,3 +291,35 @@ def await_terms(**changes: Any) -> AwaitTerms:
         timeout_ms=60_000,
     )
     return evolve(terms, **changes)
+
+
+# ── what is there ──
+
+
+def late(store: Applier) -> list[LateRecord]:
+    return [record for record in store.records.values() if isinstance(record, LateRecord)]
+
+
+def facts(store: Applier, fact_type: FactType) -> int:
+    return sum(fact.type is fact_type for fact in store.facts)
+
+
+def check_timed_out(store: Applier) -> None:
+    failed = store.execution()
+    assert (failed.status, failed.terminal_reason) == (ExecutionStatus.FAILED, TerminalReason.AWAIT_TIMEOUT)
+    assert (failed.error_code, failed.cleanup_due, failed.dead_letter_due) == ("await_timeout", True, True)
+    assert store.interaction().status is InteractionStatus.TIMED_OUT
+    assert store.unit().status is UnitStatus.TIMED_OUT
+    assert facts(store, FactType.INTERACTION_TIMED_OUT) == facts(store, FactType.RUN_FAILED) == 1
+
+
+def blocks(store: Applier) -> dict[int, int]:
+    found = [record for record in store.records.values() if isinstance(record, BlockRecord)]
+    return {record.block_index: record.continued_count for record in found}
+
+
+def finish(store: Applier, *items: int) -> None:
+    """Runs the children of these items to success."""
+    for item in items:
+        store.claim(child_name(item))
+        assert isinstance(store.complete(child_name(item)).outcome, Transition)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.core.applier import request
-from tests.core.world import BLOCK_SIZE, END, INNER, ITEM_COUNT, ITEMS, STREAM, WAKES_UP, World
+from tests.core.world import ASKED, BLOCK_SIZE, END, INNER, ITEM_COUNT, ITEMS, STREAM, WAKES_UP, World
 from tpfd.core import itemised
 from tpfd.core.events import (
     AttemptEvent,
@@ -64,7 +64,7 @@ class Machine(RuleBasedStateMachine):
 
     @initialize(
         start=st.sampled_from(["new", "live", "parked", "parked", "parked"]),
-        answered=st.integers(0, ITEM_COUNT),
+        answered=st.integers(0, len(ASKED)),
         steps=st.lists(st.integers(0, 4), min_size=ITEM_COUNT, max_size=ITEM_COUNT),
         broken=st.booleans(),
     )
@@ -77,8 +77,8 @@ class Machine(RuleBasedStateMachine):
         it.answer(0, unit="e1.s001")
         self.claimed.append(it.claim())
         it.open_stream(it.root, ITEMS)
-        it.open_items(it.root, ITEMS, [request(index) for index in range(ITEM_COUNT)])
-        for item in range(answered):
+        it.open_items(it.root, ITEMS, [request(index) for index in ASKED])
+        for item in ASKED[:answered]:
             it.answer(item, unit=STREAM)
         if start == "live":
             return
@@ -246,5 +246,5 @@ def test_the_world_gets_to_its_end_undisturbed() -> None:
     assert it.root.step_index == END
     assert [child.status for child in it.children(STREAM)] == [S.SUCCEEDED] * ITEM_COUNT
     inner = [one for one in it.interactions() if one.step_id == INNER.step_id]
-    assert len(inner) == ITEM_COUNT
+    assert len(inner) == len(ASKED)
     assert it.commit(Complete(fence=it.root.fence, result=None)).record is None
