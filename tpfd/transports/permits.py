@@ -52,14 +52,13 @@ class PermitPool:
         self._known.difference_update(offered)
         return offered
 
-    def give_back(self, slot: int) -> None:
-        """A slot is free (again), as far as we know."""
-        if slot < self.size and slot not in self._known:
-            if not self._free:
-                # Requests may wait for nothing but this.
-                self.runtime.bells.queue.ring()
-            self._known.add(slot)
-            self._free.append(slot)
+    def give_back(self, slot: int) -> bool:
+        """A slot is free (again), as far as we know; True when no other is: requests may wait for nothing but this."""
+        if slot >= self.size or slot in self._known:
+            return False
+        self._known.add(slot)
+        self._free.append(slot)
+        return len(self._free) == 1
 
     @property
     def empty(self) -> bool:
@@ -78,4 +77,5 @@ class PermitPool:
             if (cursor := page.cursor) is None:
                 break
         for slot in set(range(self.size)) - taken:
-            self.give_back(slot)
+            if self.give_back(slot):
+                self.runtime.bells.queue.ring()

@@ -146,12 +146,11 @@ class ProviderSockets:
                 socket.freed.ring()
         self._give_back(pipeline_id, step_id, [place.slot for place in places], occupied)
 
-    def _give_back(self, pipeline_id: str, step_id: str, slots: Sequence[int | None], occupied: frozenset[int]) -> None:
+    def _give_back(self, pipeline_id: str, step_id: str, slots: Sequence[int | None], occupied: frozenset[int]) -> bool:
+        """Gives slots of a budget back; True when there was none before."""
         free = [slot for slot in slots if slot is not None and slot not in occupied]
         pool = self._pool(pipeline_id, step_id) if free else None
-        if pool is not None:
-            for slot in free:
-                pool.give_back(slot)
+        return pool is not None and any([pool.give_back(slot) for slot in free])
 
     def _pool(self, pipeline_id: str, step_id: str) -> PermitPool | None:
         """The budget of a step; None: it has none."""
@@ -174,7 +173,9 @@ class ProviderSockets:
 
     def settled(self, record: InteractionRecord) -> None:
         """An interaction is over, whoever answered it: its slot is free, and its place at a socket of ours."""
-        self._give_back(record.pipeline_id, record.step_id, [record.permit_slot], frozenset())
+        if self._give_back(record.pipeline_id, record.step_id, [record.permit_slot], frozenset()):
+            # Only now: if slots that were merely not used rang, a pump that can use none would wake itself for ever.
+            self.runtime.bells.queue.ring()
         for socket in self._sockets.values():
             socket.answered(record.interaction_id)
 
