@@ -78,3 +78,14 @@ def test_a_durable_reject_sink_is_enough() -> None:
     assert check(values, RECOVERING) == StartupFindings((), ())
 
 
+
+
+def test_webhooks_without_a_secret_go_out_unsigned_which_is_said_and_in_production_refused() -> None:
+    webhooks = PipelineNeeds(webhook_steps=("shop/ask",))
+    production: dict[str, object] = {"node.production": True, "strict-startup": True}
+    path = "$.await.resume-token-secrets"
+    assert paths(check(production, webhooks)) == ([path], [])
+    assert paths(check({}, webhooks)) == ([], [path])
+    assert "shop/ask go out unsigned" in check({}, webhooks).warnings[0].message
+    secret = {"await.resume-token-secrets": (SecretRef("env", "X"),)}
+    assert check({**production, **secret}, webhooks) == StartupFindings((), ())
