@@ -142,11 +142,14 @@ def test_a_folder_with_an_earlier_run_is_refused(tmp_path: Path, capsys: pytest.
     assert "holds an earlier run" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("store", ["sqlite", "memory"])
-def test_csv_payments_for_real(tmp_path: Path, store: str) -> None:
+@pytest.mark.parametrize(
+    ("store", "transport"), [("sqlite", "websocket"), ("memory", "websocket"), ("sqlite", "webhook")]
+)
+def test_csv_payments_for_real(tmp_path: Path, store: str, transport: str) -> None:
     source = tmp_path / "mine.csv"
     write_payments(source, 60)
     options = ["--file", str(source), "--dir", str(tmp_path / "run"), "--store", store, "--window", "20"]
+    options += ["--transport", transport]
     ended = subprocess.run(
         [*TPFD, "--output", "json", "demo", "csv-payments", *options],
         capture_output=True,
@@ -160,11 +163,13 @@ def test_csv_payments_for_real(tmp_path: Path, store: str) -> None:
         "rows", "approved", "unapproved", "elapsedS", "rowsPerS", "firstOutputS", "output", "executionId",
         "peakRssBytes", "store", "transport",
     }  # fmt: skip
-    assert (summary["rows"], summary["store"], summary["transport"]) == (60, store, "websocket")
+    assert (summary["rows"], summary["store"], summary["transport"]) == (60, store, transport)
     assert summary["approved"] + summary["unapproved"] == 60
     assert 0 < summary["firstOutputS"] <= summary["elapsedS"]
     assert Path(summary["output"]) == tmp_path / "run" / "csv" / "mine.csv.out"
     assert source.exists()
+    if transport == "webhook":
+        assert (tmp_path / "run" / "webhook.secret").stat().st_mode & 0o077 == 0
 
 
 def test_a_file_that_the_pipeline_refuses_ends_the_demo_with_1_and_the_reason(tmp_path: Path) -> None:
