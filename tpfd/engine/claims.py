@@ -15,11 +15,12 @@ from attrs import define, field
 
 from tpfd.bell import Bell, wait_for
 from tpfd.boundaries import one_pass
-from tpfd.core.commit import claim_many
+from tpfd.core.commit import Claimed, claim_many
+from tpfd.core.events import ExecutionPolicy
 from tpfd.core.kinds import DUE_PARTITION, EXECUTION, EXECUTION_DUE
 from tpfd.core.lease import Witness
-from tpfd.core.records import ExecutionRecord, ExecutionStatus
-from tpfd.core.transact import Read
+from tpfd.core.records import ExecutionId, ExecutionRecord, ExecutionStatus
+from tpfd.core.transact import Decision, Need, Read, Snapshot
 from tpfd.due import next_due_in_s
 from tpfd.ops.logs import get_logger
 from tpfd.ops.repeating import Repeating
@@ -125,16 +126,12 @@ class ClaimLoop:
         runtime = self.runtime
         now = runtime.now()
         sent_at = trio.current_time()
-        witnessed = {}
+        stood = None
         if runtime.store.capabilities.shared_by_hosts:
-            # Also for those that looked free: if somebody takes one before us, we have not seen that lease at all.
-            witnessed = {record.execution_id: self._has_stood(record, sent_at) for record in due}
-        keys = [EXECUTION.key_of(record) for record in due]
+            stood = frozenset(record.execution_id for record in due if self._has_stood(record, sent_at))
         claimed = await runtime.store.transact(
-            [Read(key) for key in keys],
-            functools.partial(
-                claim_many, keys=keys, owner=runtime.node, witnessed=witnessed, now=now, policy=runtime.policy
-            ),
+            [Read(EXECUTION.key_of(record)) for record in due],
+            functools.partial(_claim_seen, seen=due, stood=stood, owner=runtime.node, now=now, policy=runtime.policy),
         )
         for record in claimed.records:
             self._witness.forget(record.execution_id)
@@ -154,3 +151,33 @@ class ClaimLoop:
             lease_ms=self.runtime.policy.lease_ms,
             at_ms=at_s * 1000,
         )
+
+
+def _claim_seen(
+    snapshot: Snapshot,
+    seen: Sequence[ExecutionRecord],
+    stood: frozenset[ExecutionId] | None,
+    owner: str,
+    now: int,
+    policy: ExecutionPolicy,
+) -> Decision[Claimed] | Need:
+    """Claims a page. A sighting counts for the lease that was seen: not for one that was taken or renewed since.
+
+    Args:
+        stood: those whose lease was seen standing still; None: on this store nobody needs to.
+    """
+    keys = [EXECUTION.key_of(record) for record in seen]
+    witnessed = {}
+    if stood is not None:
+        witnessed = {
+            record.execution_id: record.execution_id in stood and _is_same_lease(record, snapshot.get(key))
+            for record, key in zip(seen, keys, strict=True)
+        }
+    return claim_many(snapshot, keys, owner, witnessed, now, policy)
+
+
+def _is_same_lease(seen: ExecutionRecord, current: ExecutionRecord | None) -> bool:
+    return current is not None and (seen.fence, seen.lease_expires_epoch_ms) == (
+        current.fence,
+        current.lease_expires_epoch_ms,
+    )
