@@ -111,6 +111,10 @@ class Program:
             return 1
         return step.max_concurrency or self.defaults.max_concurrency
 
+    def budget_size(self, step: Step) -> int:
+        """Requests of an await step that may be out at once, over all executions and replicas."""
+        return step.max_concurrency or self.defaults.max_concurrency
+
     def capacity(self, step: Step) -> int:
         """Items in the channel before the step."""
         return step.buffer_capacity or self.defaults.buffer_capacity

@@ -1,4 +1,7 @@
-"""Desks over every store. An ERROR in the log that a test did not announce fails it."""
+"""Desks over every store. An ERROR in the log that a test did not announce fails it.
+
+A module with ``VIRTUAL_TIME`` runs on virtual time, and so over the memory store only.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,21 @@ import trio
 
 from tests.awaits.desk import Desk, seat
 from tests.conformance.stores import STORES
+from tests.engine import virtual
 from tests.engine.conftest import expected
 from tests.engine.expected import Expected
 from tpfd.stores.protocol import Store
 
 __all__ = ["expected"]
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents and getattr(getattr(item, "module", None), "VIRTUAL_TIME", False):
+            item.add_marker(pytest.mark.trio(run=virtual.run))
+
 
 Seat = Callable[..., Desk]
 

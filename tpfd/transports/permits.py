@@ -61,8 +61,9 @@ class PermitPool:
         return len(self._free) == 1
 
     @property
-    def empty(self) -> bool:
-        return not self._free
+    def free_count(self) -> int:
+        """Slots that can be tried."""
+        return len(self._free)
 
     async def look(self) -> None:
         """Reads which slots are taken, if that was not done just now. Raises StoreError."""

@@ -161,7 +161,7 @@ class ProviderSockets:
                 return None
             step = program.pipeline.await_step(step_id)
             scope = program.terms[step.index].budget_scope
-            size = program.concurrency(step)
+            size = program.budget_size(step)
             self._pools[pipeline_id, step_id] = None if scope is None else PermitPool(self.runtime, scope, size)
         return self._pools[pipeline_id, step_id]
 
@@ -266,16 +266,21 @@ class ProviderSockets:
     async def _deliver(self, socket: Socket, step_id: str, waiting: Sequence[InteractionRecord]) -> int:
         """Delivers what still waits, as far as the step's budget goes; the number delivered."""
         runtime, pipeline_id = self.runtime, socket.record.pipeline_id
+        pool = self._pool(pipeline_id, step_id)
+        # One that was out before keeps its slot and needs no other.
+        kept = [one for one in waiting if one.permit_slot is not None]
+        if pool is not None:
+            if pool.free_count == 0:
+                await pool.look()
+            waiting = [*kept, *[one for one in waiting if one.permit_slot is None][: pool.free_count]]
+            if not waiting:
+                return 0
         # Before the delivery: between that and the push there must be no way to be cancelled.
         texts = {
             one.interaction_id: await payloads.text_of(runtime, one.tenant_id, question_of(one)) for one in waiting
         }
-        pool = self._pool(pipeline_id, step_id)
-        if pool is not None and pool.empty:
-            await pool.look()
-        # One that was out before keeps its slot and needs none, so there may be fewer slots than requests.
-        slots = [] if pool is None else pool.offer(len(waiting))
-        places = [Place(socket.socket_id, slot) for slot in (*slots, *[None] * (len(waiting) - len(slots)))]
+        slots = [] if pool is None else pool.offer(len(waiting) - len(kept))
+        places = [Place(socket.socket_id, slot) for slot in (*[None] * (len(waiting) - len(slots)), *slots)]
         socket.reserved_count += len(waiting)
         delivered = Delivered(())
         try:
@@ -289,7 +294,10 @@ class ProviderSockets:
             used = {record.permit_slot for record in delivered.taken}
             unused = [slot for slot in slots if slot not in used]
             self._give_back(pipeline_id, step_id, unused, delivered.occupied)
+        metrics, step, now = runtime.metrics, (pipeline_id, step_id), runtime.now()
         for interaction in delivered.taken:
+            metrics.permit_wait_s.observe((now - interaction.created_epoch_ms) / 1000, *step)
+            metrics.permit_outcomes.add(*step, "acquired" if interaction.send_count == 1 else "reused")
             socket.push(interaction, self._envelope(interaction, texts[interaction.interaction_id]))
         return len(delivered.taken)
 
@@ -347,7 +355,7 @@ async def take_back(runtime: Runtime, socket: SocketRecord, *, closing: bool) ->
             functools.partial(sockets.take_back, socket=key, held=page.records, now=runtime.now(), closing=closing),
         )
         count += done.count
-        if done.alive or not page.records:
+        if done.over:
             break
     if count:
         runtime.bells.queue.ring()
