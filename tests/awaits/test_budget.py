@@ -57,7 +57,7 @@ class CountedStore(ObservedStore):
         return await super().transact(reads, decide)
 
     async def query(self, index: Index[R], partition: str, **named: Any) -> Page[R]:
-        name = {PERMIT_BY_SCOPE: "slots", INTERACTION_HELD: "queue"}.get(index, "other")  # type: ignore[call-overload]
+        name = {PERMIT_BY_SCOPE: "slots", INTERACTION_HELD: "queue"}.get(index, "other")
         self.calls[name] += 1
         return await super().query(index, partition, **named)
 

@@ -150,7 +150,10 @@ class ProviderSockets:
         """Gives slots of a budget back; True when there was none before."""
         free = [slot for slot in slots if slot is not None and slot not in occupied]
         pool = self._pool(pipeline_id, step_id) if free else None
-        return pool is not None and any([pool.give_back(slot) for slot in free])
+        if pool is None:
+            return False
+        first_again = [pool.give_back(slot) for slot in free]
+        return any(first_again)
 
     def _pool(self, pipeline_id: str, step_id: str) -> PermitPool | None:
         """The budget of a step; None: it has none."""
