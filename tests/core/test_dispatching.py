@@ -5,18 +5,19 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from tests.core.applier import START, Applier, await_terms, request
+from tests.core.applier import START, TENANT, Applier, await_terms, request
 from tpfd.core.awaits import Request
 from tpfd.core.budget import Place
 from tpfd.core.dispatching import Opened
 from tpfd.core.events import Complete
 from tpfd.core.execution import Refused
-from tpfd.core.kinds import INTERACTION_HELD, queue_partition
+from tpfd.core.kinds import INTERACTION_HELD, SOCKET, queue_partition
 from tpfd.core.records import (
     ExecutionRecord,
     ExecutionStatus,
     InteractionStatus,
     JsonText,
+    SocketRecord,
     UnitRecord,
     UnitStatus,
 )
@@ -25,6 +26,11 @@ TERMS = await_terms()
 
 
 def opened(store: Applier, claimed: ExecutionRecord, *indexes: int, sockets: tuple[str, ...] = ()) -> list[Opened]:
+    for name in sockets:
+        socket = SocketRecord(
+            tenant_id=TENANT, socket_id=name, pipeline_id="p", node="a", version=1, expires_epoch_ms=store.now
+        )
+        store.records[SOCKET.key_of(socket)] = socket
     requests = [request(index) for index in indexes]
     return [item.opened for item in store.open_items(claimed, TERMS, requests, tuple(map(Place, sockets))).items]
 

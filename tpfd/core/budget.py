@@ -1,9 +1,10 @@
-"""The admission budget: how many requests of one await step may be out at once, over all replicas.
+"""The ways out for requests: places at providers' sockets, and the admission budget.
 
-A budget is a number of *slots*, each a row that exists while an interaction owns it. A slot is taken in the very
-transaction that hands the request out, and given back in the one that ends the interaction, so that a budget cannot
-leak: there is no moment at which one is done and the other is not. An interaction that goes out again (its socket died)
-keeps its slot. Which slots are free is only guessed by whoever wants one; the row decides.
+The budget says how many requests of one await step may be out at once, over all replicas. It is a number of *slots*,
+each a row that exists while an interaction owns it. A slot is taken in the very transaction that hands the request out,
+and given back in the one that ends the interaction, so that a budget cannot leak: there is no moment at which one is
+done and the other is not. An interaction that goes out again (its socket died) keeps its slot. Which slots are free is
+only guessed by whoever wants one; the row decides.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from collections.abc import Sequence
 
 from attrs import define, field, frozen
 
-from tpfd.core.kinds import PERMIT
-from tpfd.core.records import InteractionId, InteractionRecord, PermitRecord, TenantId
+from tpfd.core.kinds import PERMIT, SOCKET
+from tpfd.core.records import InteractionId, InteractionRecord, PermitRecord, SocketRecord, TenantId
 from tpfd.core.transact import Key, Read, Snapshot
 
 SHARED = TenantId("*")
 """Budgets are shared by all tenants."""
+GIVEN_UP = 0
+"""`expires_epoch_ms` of a socket from which everything is being taken back."""
 
 
 @frozen
@@ -43,23 +46,30 @@ def permit_key(scope: str, slot: int) -> Key[PermitRecord]:
     return PERMIT.key(SHARED, f"{scope}#{slot:06d}")
 
 
-def slot_reads(scope: str | None, places: Sequence[Place]) -> tuple[Read, ...]:
-    """The slots that a decision may take."""
-    if scope is None:
-        return ()
-    return tuple(Read(permit_key(scope, place.slot)) for place in places if place.slot is not None)
+def place_reads(tenant_id: TenantId, scope: str | None, places: Sequence[Place]) -> tuple[Read, ...]:
+    """The sockets and slots that a decision may take."""
+    rows = dict.fromkeys(SOCKET.key(tenant_id, place.socket_id) for place in places)
+    slots = () if scope is None else [permit_key(scope, place.slot) for place in places if place.slot is not None]
+    return tuple(Read(key) for key in (*rows, *slots))
+
+
+def takes_requests(socket: SocketRecord | None) -> bool:
+    """Whether a request may be given to a socket: only if somebody will take it back when the socket is gone."""
+    return socket is not None and socket.expires_epoch_ms != GIVEN_UP
 
 
 @define
 class Takings:
-    """Hands out places within one decision, passing over slots that turn out to be taken.
+    """Hands out places within one decision, passing over sockets that are gone and slots that turn out to be taken.
 
     Attributes:
+        tenant_id: whose requests they are, and whose sockets.
         permits: rows to write.
         occupied: slots that were wrongly thought free.
     """
 
     snapshot: Snapshot
+    tenant_id: TenantId
     scope: str | None
     places: list[Place]
     now: int
@@ -74,6 +84,8 @@ class Takings:
         """
         while self.places:
             place = self.places.pop(0)
+            if not takes_requests(self.snapshot.get(SOCKET.key(self.tenant_id, place.socket_id))):
+                continue
             if self.scope is None or kept_slot is not None:
                 return Place(place.socket_id, kept_slot)
             if place.slot is None:

@@ -14,7 +14,7 @@ from attrs import frozen
 
 from tpfd.core import awaits, execution, ids, interacting
 from tpfd.core.awaits import AwaitTerms, Request
-from tpfd.core.budget import Place, Takings, slot_reads
+from tpfd.core.budget import Place, Takings, place_reads
 from tpfd.core.events import ExecutionPolicy, OpenUnit, Release, Suspend
 from tpfd.core.execution import Outcome, Refused, Transition
 from tpfd.core.kinds import EXECUTION, INTERACTION, UNIT
@@ -121,7 +121,7 @@ def item_reads(
     """What `open_items` looks at."""
     return (
         *stream_reads(claimed, unit_id),
-        *slot_reads(terms.budget_scope, places),
+        *place_reads(claimed.tenant_id, terms.budget_scope, places),
         *(
             Read(INTERACTION.key(claimed.tenant_id, ids.interaction_id(unit_id, request.item_index)))
             for request in requests
@@ -154,7 +154,7 @@ def open_items(
         timed_out = unit is not None and unit.status is UnitStatus.TIMED_OUT
         code = "await_timeout" if timed_out else "await_failed"
         return Decision(OpenedItems(refused=Refused(code, f"the await unit is {status}")))
-    takings = Takings(snapshot, terms.budget_scope, list(places), now)
+    takings = Takings(snapshot, record.tenant_id, terms.budget_scope, list(places), now)
     items: list[OpenedItem] = []
     puts: list[object] = []
     causation = execution.transition_key(record)

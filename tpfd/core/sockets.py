@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from attrs import evolve, frozen
 
 from tpfd.core import interacting
-from tpfd.core.budget import Place, Takings, slot_reads
+from tpfd.core.budget import GIVEN_UP, Place, Takings, place_reads, takes_requests
 from tpfd.core.kinds import EXECUTION, INTERACTION, SOCKET
 from tpfd.core.records import InteractionRecord, InteractionStatus, SocketRecord
 from tpfd.core.transact import Decision, Key, Read, Snapshot
@@ -23,12 +23,12 @@ DELIVERY_PAGE = 12
 def deliver_reads(
     interactions: Sequence[InteractionRecord], scope: str | None, places: Sequence[Place]
 ) -> tuple[Read, ...]:
-    """What `deliver` looks at: the interactions, their executions, and slots of the budget."""
+    """What `deliver` looks at: the interactions (one at least, all of one tenant), their executions, the places."""
     executions = dict.fromkeys(EXECUTION.key(record.tenant_id, record.execution_id) for record in interactions)
     return (
         *(Read(INTERACTION.key_of(record)) for record in interactions),
         *(Read(key) for key in executions),
-        *slot_reads(scope, places),
+        *place_reads(interactions[0].tenant_id, scope, places),
     )
 
 
@@ -48,7 +48,7 @@ def deliver(
     now: int,
 ) -> Decision[Delivered]:
     """Gives those that still wait to a socket, as far as there are places; the others were quicker elsewhere."""
-    takings = Takings(snapshot, scope, list(places), now)
+    takings = Takings(snapshot, interactions[0].tenant_id, scope, list(places), now)
     taken = []
     for seen in interactions:
         record = snapshot.get(INTERACTION.key_of(seen))
@@ -84,11 +84,11 @@ class TakenBack:
 
     Attributes:
         count: interactions that wait again.
-        alive: the socket was renewed meanwhile; nothing was done.
+        over: nothing is left to do: the row is gone, or the socket was renewed meanwhile.
     """
 
     count: int = 0
-    alive: bool = False
+    over: bool = False
 
 
 def take_back(
@@ -101,17 +101,25 @@ def take_back(
 ) -> Decision[TakenBack]:
     """Puts a page of what a socket held back into the queue; with an empty page, removes the socket's row.
 
+    An expired socket is given up first. Its process may live after all and give it something more, also between the
+    look at what it holds and this decision; but nothing is given to a socket that is given up, so an empty page that
+    was read after that is the truth.
+
     Args:
-        closing: its own process closes it; else only an expired one is touched.
+        closing: its own process closes it and gives it nothing more; else only an expired one is touched.
     """
     record = snapshot.get(socket)
     if record is not None and not closing and record.expires_epoch_ms > now:
-        return Decision(TakenBack(alive=True))
-    if not held:
-        return Decision(TakenBack(), deletes=() if record is None else (socket,))
-    puts = []
+        return Decision(TakenBack(over=True))
+    giving_up = not closing and record is not None and takes_requests(record)
+    if not held and not giving_up:
+        return Decision(TakenBack(over=True), deletes=() if record is None else (socket,))
+    puts: list[object] = []
     for seen in held:
         current = snapshot.get(INTERACTION.key_of(seen))
         if current is not None and current.status.open and current.delivery == socket.record_id:
             puts.append(interacting.taken_back(current, now))
-    return Decision(TakenBack(len(puts)), puts=tuple(puts))
+    count = len(puts)
+    if record is not None and giving_up:
+        puts.append(evolve(record, version=record.version + 1, expires_epoch_ms=GIVEN_UP))
+    return Decision(TakenBack(count), puts=tuple(puts))
