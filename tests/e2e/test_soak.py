@@ -125,17 +125,28 @@ async def soak(crowd: Crowd, seats: list[Seat], inbox: Path) -> None:
             submitters.start_soon(crowd.write_files, inbox, ROW_COUNT)
             await disturb(seats, random.Random(SEED), KILL_COUNT, FREEZE_COUNT)
             crowd.closed = True
-        await wait_until("everything to end", lambda: all_ended(crowd), ENDS_WITHIN_S)
+        try:
+            await wait_until("everything to end", lambda: all_ended(crowd), ENDS_WITHIN_S)
+        except AssertionError as error:
+            error.add_note("\n".join(f"under way: {one}" for one in await under_way(crowd)))
+            raise
         workers.cancel_scope.cancel("everything has ended")
+
+
+async def under_way(crowd: Crowd) -> list[dict[str, Any]]:
+    """Executions that have not ended."""
+    found = []
+    for status in ExecutionStatus:
+        if not status.terminal:
+            page = await crowd.front.call("GET", "/pipeline/executions", params={"status": status, "limit": 1000})
+            found += page.json()
+    return found
 
 
 async def all_ended(crowd: Crowd) -> bool:
     """No execution is under way, and no file has still to be taken in."""
-    for status in ExecutionStatus:
-        if not status.terminal:
-            page = await crowd.front.call("GET", "/pipeline/executions", params={"status": status, "limit": 1})
-            if page.json():
-                return False
+    if await under_way(crowd):
+        return False
     files = await crowd.front.call("GET", "/pipeline/executions", params={"pipeline": "csv-payments", "limit": 1000})
     return len(files.json()) == len(crowd.written)
 
