@@ -22,7 +22,6 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 LATENCY_BOUNDS_S = (0.005, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 300.0, 3600.0, 86400.0)
 WAIT_BOUNDS_S = (0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 5.0, 30.0)
-GROUP_BOUNDS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 
 Labels = tuple[str, ...]
 
@@ -153,11 +152,12 @@ class Metrics(Collector):
         self.oldest_leased_s = Level("tpf_oldest_leased_seconds", "Age of the oldest running attempt.", *step)
         self.oldest_parked_s = Level("tpf_oldest_parked_seconds", "Age of the oldest open interaction.", *step)
         # store and channels
-        self.store_group_size = Measured(
-            "tpf_store_group_size", "Decisions committed together.", GROUP_BOUNDS
-        )
-        self.channel_items = Level("tpf_channel_items", "Items waiting in a memory channel.", "channel")
-        self.channel_capacity = Level("tpf_channel_capacity", "Items that a memory channel can hold.", "channel")
+        self.store_decisions = Level("tpf_store_decisions", "Decisions taken since the start.")
+        self.store_commits = Level("tpf_store_commits", "Commits since the start; each costs one sync of the disk.")
+        self.store_largest_group = Level("tpf_store_largest_group", "Most decisions in one commit.")
+        self.store_waiting = Level("tpf_store_waiting", "Decisions that wait for the writer.")
+        self.channel_items = Level("tpf_channel_items", "Items waiting in memory channels before a step.", *step)
+        self.channel_capacity = Level("tpf_channel_capacity", "Items that those channels can hold.", *step)
         # edge
         self.http_answers = Counted("tpf_http_answers", "Answers, by route and status.", "route", "status")
         self.http_connections = Level("tpf_http_connections", "Open connections.")

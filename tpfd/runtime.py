@@ -17,6 +17,7 @@ from tpfd.core.kinds import EXECUTION
 from tpfd.core.records import ExecutionId, ExecutionRecord, TenantId
 from tpfd.core.transact import Read
 from tpfd.errors import NotFound
+from tpfd.items import Item
 from tpfd.metrics import Metrics
 from tpfd.program import Program
 from tpfd.stores.protocol import Store
@@ -82,6 +83,7 @@ class Runtime:
     Attributes:
         node: name of this process, for people.
         threads: bounds the threads of step functions.
+        channels: the channels of the segments that run, with the pipeline and step that read them; for the metrics.
         trouble: loops that fail right now, with the reason; what readiness shows.
     """
 
@@ -96,6 +98,7 @@ class Runtime:
     threads: trio.CapacityLimiter
     bells: Bells = field(factory=Bells)
     trouble: dict[str, str] = field(factory=dict)
+    channels: dict[trio.MemoryReceiveChannel[Item], tuple[str, str]] = field(factory=dict)
 
     def now(self) -> int:
         """Wall-clock epoch milliseconds."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tpfd.metrics import Metrics
+import tpfd
+from tpfd.metrics import Counted, Level, Measured, Metrics
 
 # The names of the framework, in Prometheus' form.
 FRAMEWORK = {
@@ -47,19 +52,19 @@ def test_counters_levels_and_measures() -> None:
     metrics.sockets.move(1, "/x")
     metrics.sockets.move(1, "/x")
     metrics.sockets.move(-1, "/x")
-    for size in (1, 2, 3, 64, 1000):
-        metrics.store_group_size.observe(size)
+    for waited_s in (0.001, 0.002, 0.03, 0.6, 1000):
+        metrics.permit_wait_s.observe(waited_s, "orders", "pay")
     seen = samples(metrics)
     pay = (("pipeline", "orders"), ("step", "pay"))
     assert seen["tpf_await_completion_admitted_total", pay] == 5
     assert seen["tpf_oldest_parked_seconds", pay] == 7.5
     assert seen["tpf_http_websockets", (("route", "/x"),)] == 1
-    buckets = {
-        dict(labels)["le"]: value for (name, labels), value in seen.items() if name == "tpf_store_group_size_bucket"
-    }
-    assert (buckets["1.0"], buckets["2.0"], buckets["4.0"], buckets["64.0"], buckets["+Inf"]) == (1, 2, 3, 4, 5)
-    assert seen["tpf_store_group_size_sum", ()] == 1070
-    assert seen["tpf_store_group_size_count", ()] == 5
+    name = "tpf_await_admission_wait_seconds"
+    buckets = {dict(labels)["le"]: value for (found, labels), value in seen.items() if found == f"{name}_bucket"}
+    assert buckets["+Inf"] == 5
+    assert (buckets["0.001"], buckets["0.005"], buckets["0.1"], buckets["1.0"], buckets["30.0"]) == (1, 2, 3, 4, 4)
+    assert seen[f"{name}_sum", pay] == pytest.approx(1000.633)
+    assert seen[f"{name}_count", pay] == 5
     metrics.oldest_parked_s.clear()
     assert ("tpf_oldest_parked_seconds", pay) not in samples(metrics)
 
@@ -79,3 +84,12 @@ def test_label_values_are_escaped() -> None:
     metrics = Metrics()
     metrics.completions_dropped.add('a"b\n')
     assert samples(metrics)["tpf_await_completion_dropped_total", (("reason", 'a"b\n'),)] == 1
+
+
+def test_no_instrument_is_shown_that_nobody_moves() -> None:
+    """A gauge that stands still is an untrue answer."""
+    modules = [path for path in Path(tpfd.__file__).parent.rglob("*.py") if path.name != "metrics.py"]
+    source = "\n".join(path.read_text(encoding="utf-8") for path in modules)
+    instruments = [name for name, value in vars(Metrics()).items() if isinstance(value, Counted | Level | Measured)]
+    still = [name for name in instruments if not re.search(rf"\b{name}\.(add|set|move|observe)\(", source)]
+    assert still == []

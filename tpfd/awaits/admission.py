@@ -165,6 +165,7 @@ class Admission:
         step = (seen.pipeline_id, seen.step_id)
         if ended.verdict is Verdict.ADMITTED:
             runtime.metrics.completions_admitted.add(*step)
+            self._count(seen, ended)
         if ended.interaction is not None and not ended.interaction.status.open:
             if ended.verdict is Verdict.ADMITTED:
                 runtime.metrics.completion_latency_s.observe((runtime.now() - seen.created_epoch_ms) / 1000, *step)
@@ -173,6 +174,7 @@ class Admission:
         if ended.due:
             runtime.bells.work.ring()
         if ended.unit_ended:
+            runtime.metrics.units_terminal.add(*step, ended.verdict.upper())
             # Its execution may have failed with it.
             runtime.bells.ended.ring()
             runtime.bells.sweep.ring()
@@ -180,6 +182,18 @@ class Admission:
             runtime.bells.queue.ring()
         if not seen.itemised:
             runtime.bells.facts.ring()
+
+    def _count(self, seen: InteractionRecord, ended: Ended) -> None:
+        """What an admitted answer is beyond that."""
+        metrics, step = self.runtime.metrics, (seen.pipeline_id, seen.step_id)
+        if not seen.itemised:
+            metrics.units_terminal.add(*step, "COMPLETED")
+            metrics.unit_duration_s.observe((self.runtime.now() - seen.created_epoch_ms) / 1000, *step)
+            return
+        metrics.items_completed.add(*step)
+        if not ended.due and self.sessions.find(seen.interaction_id) is None:
+            # No session of ours waits for it and it is not parked yet: it is kept until it is wanted.
+            metrics.completions_held.add(*step)
 
     async def _find(self, tenant_id: TenantId, name: str) -> InteractionRecord | None:
         """The interaction by its id; a correlation id is the interaction's id, too."""

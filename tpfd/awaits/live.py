@@ -70,6 +70,10 @@ class LiveAwaits:
                 nursery.cancel_scope.cancel("the session is over")
         finally:
             self.sessions.close(session)
+        if demoted is None:
+            metrics, step = self.runtime.metrics, (record.pipeline_id, terms.step_id)
+            metrics.units_terminal.add(*step, "COMPLETED")
+            metrics.unit_duration_s.observe((self.runtime.now() - unit.created_epoch_ms) / 1000, *step)
         return demoted
 
     async def ask_all(self, record: ExecutionRecord, terms: AwaitTerms, receive: Receive) -> int:

@@ -184,7 +184,12 @@ def assemble(loaded: Loaded, reread: Callable[[], Loaded], store: Store, drainin
         webhooks=make_webhooks(config, runtime, envelopes, admission.give_up),
         coordinator=coordinator,
         ingests=_ingests(config, runtime, submitting),
-        sampler=Sampler(runtime=runtime, keeper=keeper, tenant_id=TenantId(config.tenancy.default_tenant)),
+        sampler=Sampler(
+            runtime=runtime,
+            keeper=keeper,
+            tenant_id=TenantId(config.tenancy.default_tenant),
+            statistics=providers.statistics_of(store),
+        ),
         http=_http(config),
         reread=reread,
     )

@@ -34,7 +34,8 @@ from tpfd.program import Program
 from tpfd.runtime import EngineSettings
 from tpfd.stores.memory import MemoryStore
 from tpfd.stores.protocol import Store
-from tpfd.stores.sqlite import open_sqlite
+from tpfd.stores.sqlite import SqliteStore, open_sqlite
+from tpfd.stores.sqlite_writer import WriterStatistics
 
 BOUNDARY_FACTS = frozenset(
     {
@@ -78,6 +79,11 @@ async def open_store(config: Config) -> AsyncIterator[Store]:
         keep_fact=_keeps(config.execution.journal),
     ) as store:
         yield store
+
+
+def statistics_of(store: Store) -> Callable[[], WriterStatistics] | None:
+    """What the store says of its writer, if it has one."""
+    return store.statistics if isinstance(store, SqliteStore) else None
 
 
 def _keeps(journal: str) -> Callable[[Fact], bool]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from collections.abc import Callable
+from typing import NoReturn, Protocol
 
 import trio
 from attrs import define, field
 
 from tpfd.boundaries import one_pass
-from tpfd.core.kinds import DUE_PARTITION, EXECUTION_DUE, INTERACTION_BY_STEP, pending_partition
+from tpfd.core.kinds import DUE_PARTITION, EXECUTION_DUE, INTERACTION_BY_STEP, PERMIT_BY_SCOPE, pending_partition
 from tpfd.core.records import ExecutionStatus, TenantId
 from tpfd.engine.leases import LeaseKeeper
 from tpfd.ops.logs import get_logger
@@ -17,6 +18,28 @@ from tpfd.pipeline.model import StepKind
 from tpfd.runtime import Runtime
 
 SAMPLE_S = 15.0
+PERMIT_COUNT = 1_000
+"""Slots counted of one budget; a gauge that stands there means at least so many."""
+
+
+class StoreStatistics(Protocol):
+    """What a store says of its writer."""
+
+    @property
+    def member_count(self) -> int:
+        """Decisions taken."""
+
+    @property
+    def commit_count(self) -> int:
+        """Commits with something to write."""
+
+    @property
+    def largest_group_count(self) -> int:
+        """Most decisions in one commit."""
+
+    @property
+    def waiting_count(self) -> int:
+        """Decisions queued now."""
 
 
 @define(eq=False, kw_only=True)
@@ -24,12 +47,14 @@ class Sampler:
     """Samples for ``/q/metrics``. Reads one row per gauge.
 
     Attributes:
+        statistics: of the store; None: it has none.
         tenant_id: whose parked interactions are looked at: with a gauge per tenant, their number would be unbounded.
     """
 
     runtime: Runtime
     keeper: LeaseKeeper
     tenant_id: TenantId
+    statistics: Callable[[], StoreStatistics] | None
     _repeating: Repeating = field(factory=lambda: Repeating(get_logger("tpfd.sampler")), init=False)
 
     async def run(self) -> NoReturn:
@@ -44,7 +69,8 @@ class Sampler:
         held = [lease.record for lease in self.keeper.held()]
         metrics.in_flight.set(len(held))
         metrics.oldest_leased_s.clear()
-        for record in held:
+        # The youngest first, so that the oldest of each step is what remains.
+        for record in sorted(held, key=lambda record: record.updated_epoch_ms, reverse=True):
             age_s = (now - record.updated_epoch_ms) / 1000
             metrics.oldest_leased_s.set(age_s, record.pipeline_id, self._step(record.pipeline_id, record.step_index))
         metrics.oldest_due_s.clear()
@@ -53,7 +79,37 @@ class Sampler:
             if record.status is not ExecutionStatus.RUNNING:
                 age_s = (now - (record.next_check_epoch_ms or now)) / 1000
                 metrics.oldest_due_s.set(age_s, record.pipeline_id, self._step(record.pipeline_id, record.step_index))
+        self._channels()
+        self._store()
         await self._parked(now)
+        await self._permits()
+
+    def _channels(self) -> None:
+        metrics = self.runtime.metrics
+        metrics.channel_items.clear()
+        metrics.channel_capacity.clear()
+        for channel, step in self.runtime.channels.items():
+            statistics = channel.statistics()
+            metrics.channel_items.move(statistics.current_buffer_used, *step)
+            metrics.channel_capacity.move(statistics.max_buffer_size, *step)
+
+    def _store(self) -> None:
+        if self.statistics is None:
+            return
+        metrics, statistics = self.runtime.metrics, self.statistics()
+        metrics.store_decisions.set(statistics.member_count)
+        metrics.store_commits.set(statistics.commit_count)
+        metrics.store_largest_group.set(statistics.largest_group_count)
+        metrics.store_waiting.set(statistics.waiting_count)
+
+    async def _permits(self) -> None:
+        """Counts the slots in use; a budget is small, so it is read whole."""
+        for program in self.runtime.programs.values():
+            for terms in program.terms.values():
+                if terms.budget_scope is None:
+                    continue
+                page = await self.runtime.store.query(PERMIT_BY_SCOPE, terms.budget_scope, limit=PERMIT_COUNT)
+                self.runtime.metrics.permits_taken.set(len(page.records), program.pipeline_id, terms.step_id)
 
     async def _parked(self, now: int) -> None:
         metrics = self.runtime.metrics

@@ -175,6 +175,7 @@ class Attempts:
             prepare=functools.partial(self._prepare, lease),
             max_result_items=runtime.settings.max_result_items,
             max_input_items=runtime.settings.max_input_items,
+            channels=runtime.channels,
         )
         if record.input.item_count is None:
             value = await payloads.value_of(runtime, program, record.tenant_id, record.input)
@@ -253,6 +254,9 @@ class Attempts:
             ),
         )
         self._done(outcome)
+        runtime.metrics.dispatches_complete.add(
+            record.pipeline_id, runtime.program(record.pipeline_id).step(await_index).step_id
+        )
         runtime.bells.sweep.ring()
         runtime.bells.queue.ring()
 

@@ -69,7 +69,10 @@ class Continuations:
             ),
         )
         if isinstance(outcome, Transition):
-            runtime.metrics.resumes_released.add(unit.pipeline_id, unit.step_id)
+            step = (unit.pipeline_id, unit.step_id)
+            runtime.metrics.resumes_released.add(*step)
+            runtime.metrics.units_terminal.add(*step, "COMPLETED")
+            runtime.metrics.unit_duration_s.observe((runtime.now() - unit.created_epoch_ms) / 1000, *step)
             runtime.announce(outcome.record)
 
     async def _first_unfinished(self, unit: UnitRecord) -> int | None:

@@ -92,6 +92,7 @@ class Segment:
         prepare: records a publication under the attempt's fence.
         max_result_items: values that a MANY result may hold.
         max_input_items: values that an aggregate await may ask about.
+        channels: where its channels are shown while they are open.
     """
 
     program: Program
@@ -104,6 +105,8 @@ class Segment:
     prepare: Callable[[Publication], Awaitable[None]]
     max_result_items: int
     max_input_items: int
+    channels: dict[Receive, tuple[str, str]]
+    _opened: list[Receive] = field(factory=list, init=False)
     _demoted_item_count: int | None = field(default=None, init=False)
 
     async def run(self, value: Any, source: AsyncIterator[Item] | None) -> Outcome:
@@ -190,17 +193,22 @@ class Segment:
         Raises:
             BaseExceptionGroup: a stage or the consumer failed.
         """
-        async with trio.open_nursery() as nursery:
-            send, receive = trio.open_memory_channel[Item](self._capacity(inner[0] if inner else last))
-            nursery.start_soon(self._feed, source, send)
-            for number, stage in enumerate(inner):
-                follower = inner[number + 1] if number + 1 < len(inner) else last
-                next_send, next_receive = trio.open_memory_channel[Item](self._capacity(follower))
-                nursery.start_soon(self._run_stage, stage, receive, next_send)
-                receive = next_receive
-            result = await consume(receive)
-            # A consumer may be done before its stream is.
-            nursery.cancel_scope.cancel("the segment has its result")
+        try:
+            async with trio.open_nursery() as nursery:
+                send, receive = self._channel(inner[0] if inner else last)
+                nursery.start_soon(self._feed, source, send)
+                for number, stage in enumerate(inner):
+                    follower = inner[number + 1] if number + 1 < len(inner) else last
+                    next_send, next_receive = self._channel(follower)
+                    nursery.start_soon(self._run_stage, stage, receive, next_send)
+                    receive = next_receive
+                result = await consume(receive)
+                # A consumer may be done before its stream is.
+                nursery.cancel_scope.cancel("the segment has its result")
+        finally:
+            for opened in self._opened:
+                self.channels.pop(opened, None)
+            self._opened.clear()
         return result
 
     async def _feed(self, source: AsyncIterator[Item], send: Send) -> None:
@@ -256,9 +264,7 @@ class Segment:
         type_name = self.program.type_at(self.plan.stop)
         return Collected(tuple(await self._encoded(receive, type_name, limit, key, "the result")))
 
-    async def _encoded(
-        self, receive: Receive, type_name: str, limit: int, key: str, what: str
-    ) -> list[JsonText]:
+    async def _encoded(self, receive: Receive, type_name: str, limit: int, key: str, what: str) -> list[JsonText]:
         """All items of a stream, encoded and in source order; a list is only held under a guard."""
         texts: dict[int, JsonText] = {}
         async for item in receive:
@@ -272,15 +278,24 @@ class Segment:
         row: Mapping[str, object] = self.program.codec.unstructure(self.program.pipeline.output_type, value)
         return row
 
-    def _capacity(self, stage: Stage | None) -> int:
-        """Items that may wait before a stage."""
-        match stage:
-            case Call(steps):
-                return self.program.capacity(steps[0])
-            case Expand(step) | Transform(step) | Reduce(step) | Live(step) | ParkItems(step) | ParkList(step):
-                return self.program.capacity(step)
-            case _:
-                return self.program.defaults.buffer_capacity
+    def _channel(self, stage: Stage | None) -> tuple[Send, Receive]:
+        """The bounded channel before a stage, or before the segment's end; shown in the metrics while it is open."""
+        step = _first_step(stage)
+        capacity = self.program.defaults.buffer_capacity if step is None else self.program.capacity(step)
+        send, receive = trio.open_memory_channel[Item](capacity)
+        self.channels[receive] = (self.program.pipeline_id, "output" if step is None else step.step_id)
+        self._opened.append(receive)
+        return send, receive
 
     async def _flush(self, rejections: list[Rejection]) -> None:
         await self.rejects.reject(self.caller.record, rejections)
+
+
+def _first_step(stage: Stage | None) -> Step | None:
+    match stage:
+        case Call(steps):
+            return steps[0]
+        case Expand(step) | Transform(step) | Reduce(step) | Live(step) | ParkItems(step) | ParkList(step):
+            return step
+        case _:
+            return None
