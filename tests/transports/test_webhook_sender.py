@@ -13,7 +13,7 @@ import trio
 from tests.engine.expected import Expected
 from tests.engine.gate import Gate, When
 from tests.engine.pipelines import batch
-from tests.engine.world import TENANT, Lost, World
+from tests.engine.world import START_EPOCH_MS, TENANT, Lost, World
 from tests.transports.outside import KEY, Asked, Outside, Sending, scalar, start, stream
 from tpfd.core.kinds import INTERACTION
 from tpfd.core.records import ExecutionStatus, FactType, InteractionStatus, TerminalReason
@@ -190,6 +190,10 @@ async def test_what_cannot_be_sent_now_is_sent_again_later_and_later_with_the_sa
     await trio.sleep(1)
     waiting = await world.interaction(outside.ids[0])
     assert (waiting.status, waiting.error_message) == (InteractionStatus.DISPATCHING, "pay answered 503")
+    await outside.until_asked(2)
+    assert waiting.dispatch_due_epoch_ms is not None
+    late_ms = START_EPOCH_MS + outside.asked[1].at_s * 1000 - waiting.dispatch_due_epoch_ms
+    assert 0 <= late_ms < 100, "when it is due, not when somebody looks again"
     await outside.until_asked(4)
     times = [one.at_s for one in outside.asked]
     gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
@@ -241,14 +245,27 @@ async def test_no_retry_after_reaches_beyond_the_deadline(world: World, expected
     assert len(outside.asked) == 1
 
 
-async def test_the_other_side_failing_is_told_once_and_so_is_its_recovery(world: World, expected: Expected) -> None:
+async def test_the_other_side_failing_now_and_then_is_told_once_and_so_is_its_recovery(
+    world: World, expected: Expected
+) -> None:
     expected.error(FAILED_QUIETLY)
     world.load(stream())
     outside = Outside()
-    refusing(outside, *[NotNow("pay answered 503")] * 30)
-    sending = await start(world, outside)
-    await submitted(sending, 30 + STEADY_COUNT)
-    await outside.until_asked(60 + STEADY_COUNT)
+    refused: set[str] = set()
+
+    async def every_second(asked: Asked) -> Reply:
+        if asked.envelope["requestPayload"]["number"] % 2 or asked.interaction_id in refused:
+            return Taken()
+        refused.add(asked.interaction_id)
+        return NotNow("pay answered 503")
+
+    outside.say = every_second
+    sending = await start(world, outside, concurrency=1)
+    await submitted(sending, 4 * STEADY_COUNT)
+    await outside.until_asked(4 * STEADY_COUNT)
+    assert len(expected.logged(FAILED_QUIETLY)) == 1
+    assert expected.logged("webhook_works_again") == [], "it still fails now and then"
+    await outside.until_asked(6 * STEADY_COUNT)
     await trio.sleep(1)
     assert len(expected.logged(FAILED_QUIETLY)) == 1
     assert len(expected.logged("webhook_works_again")) == 1
