@@ -83,19 +83,19 @@ def test_all_secrets_at_once_in_their_order(tmp_path: Path) -> None:
     )
     secrets = read_secrets(config, {"NEW": "new-0123456789abc", "OLD": "old-0123456789abc"})
     assert [(one.kid, one.secret.reveal()[:3]) for one in secrets.resume] == [("k2", b"new"), ("k1", b"old")]
-    assert secrets.admin_token is not None
-    assert secrets.admin_token.matches(b"admin-0123456789")
-    assert secrets.api_token is not None
-    assert not secrets.api_token.matches(b"admin-0123456789")
+    assert secrets.admin_tokens is not None
+    assert secrets.admin_tokens.matches(b"admin-0123456789")
+    assert secrets.api_tokens is not None
+    assert not secrets.api_tokens.matches(b"admin-0123456789")
     nothing = read_secrets(build({}), {})
-    assert (nothing.resume, nothing.admin_token, nothing.api_token) == ((), None, None)
+    assert (nothing.resume, nothing.admin_tokens, nothing.api_tokens) == ((), None, None)
 
 
 def test_every_problem_is_reported_with_its_path(tmp_path: Path) -> None:
     config = build(
         {
             "await.resume-token-secrets": (SecretRef("env", "A"), SecretRef("env", "B", "k")),
-            "http.admin-token-file": private(tmp_path / "admin", b"with a space inside"),
+            "http.admin-token-file": private(tmp_path / "admin", b"too short"),
             "http.api-token-file": str(tmp_path / "none"),
         }
     )
@@ -108,13 +108,11 @@ def test_every_problem_is_reported_with_its_path(tmp_path: Path) -> None:
     ]
 
 
-def test_one_token_for_two_roles_is_refused(tmp_path: Path) -> None:
-    same = {
-        "http.admin-token-file": private(tmp_path / "a"),
-        "http.api-token-file": private(tmp_path / "b", VALUE + b"\n"),
-    }
-    with pytest.raises(ConfigError, match="same token"):
-        read_secrets(build(dict(same)), {})
+def test_a_token_file_may_hold_several_lines(tmp_path: Path) -> None:
+    lines = b"# who may come in\napi-0123456789abc submit,complete\nother-0123456789 operate acme\n"
+    secrets = read_secrets(build({"http.api-token-file": private(tmp_path / "api", lines)}), {})
+    assert secrets.api_tokens is not None
+    assert secrets.api_tokens.reveal() == lines.removesuffix(b"\n")
 
 
 def test_a_secret_is_never_shown() -> None:

@@ -19,7 +19,7 @@ from tpfd.codec.schemas import input_schema
 from tpfd.config import reload
 from tpfd.config.load import Loaded
 from tpfd.config.model import Config
-from tpfd.config.secrets import read_secrets
+from tpfd.config.secrets import Secrets, read_secrets
 from tpfd.config.startup import PipelineNeeds, check_startup
 from tpfd.core.records import ExecutionId, TenantId
 from tpfd.core.tokens import SigningKey
@@ -92,7 +92,7 @@ class Daemon:
         """Takes what a running daemon can take of a changed configuration and says what it cannot."""
         try:
             new = self.reread()
-            keys = _signing_keys(new.config)
+            keys = _signing_keys(read_secrets(new.config, os.environ))
             allowed = allow_list(new.config)
             for program in self.runtime.programs.values():
                 targets(self.loaded.config, program.pipeline, allowed)
@@ -121,7 +121,8 @@ def assemble(loaded: Loaded, reread: Callable[[], Loaded], store: Store, drainin
     """
     config = loaded.config
     programs = load_programs(config, os.environ)
-    keys = _signing_keys(config)
+    secrets = read_secrets(config, os.environ)
+    keys = _signing_keys(secrets)
     clock = SystemClock()
     runtime = Runtime(
         node=providers.node_name(config),
@@ -190,14 +191,14 @@ def assemble(loaded: Loaded, reread: Callable[[], Loaded], store: Store, drainin
             tenant_id=TenantId(config.tenancy.default_tenant),
             statistics=providers.statistics_of(store),
         ),
-        http=_http(config),
+        http=_http(config, secrets),
         reread=reread,
     )
 
 
-def _signing_keys(config: Config) -> tuple[SigningKey, ...]:
+def _signing_keys(secrets: Secrets) -> tuple[SigningKey, ...]:
     """The secrets of resume tokens and webhooks; the first signs."""
-    return tuple(SigningKey(one.kid, one.secret.reveal()) for one in read_secrets(config, os.environ).resume)
+    return tuple(SigningKey(one.kid, one.secret.reveal()) for one in secrets.resume)
 
 
 def _ingests(config: Config, runtime: Runtime, submitting: Submitting) -> list[Ingest]:
@@ -238,7 +239,7 @@ async def _submit_object(
     return await submitting.ingest(tenant_id, program, source, listed.key, data, identity, keep=keep)
 
 
-def _http(config: Config) -> HttpSettings:
+def _http(config: Config, secrets: Secrets) -> HttpSettings:
     http = config.http
     tls = TlsFiles(Path(http.tls.cert), Path(http.tls.key)) if http.tls.cert else None
     return HttpSettings(
@@ -249,24 +250,39 @@ def _http(config: Config) -> HttpSettings:
         header_timeout_ms=http.header_timeout_ms,
         max_connections=http.max_connections,
         tls=tls,
-        tokens=_tokens(config),
+        tokens=_tokens(secrets),
         default_tenant=config.tenancy.default_tenant,
         tenant_required=config.tenancy.required,
     )
 
 
-def _tokens(config: Config) -> tuple[auth.Token, ...]:
+def _tokens(secrets: Secrets) -> tuple[auth.Token, ...]:
+    """Everybody who may come in.
+
+    Raises:
+        ConfigError: a line of a token file cannot be used, or a token stands in both files.
+    """
     found: list[auth.Token] = []
+    problems: list[Problem] = []
     files = (
-        ("api-token-file", config.http.api_token_file, auth.API_ROLES),
-        ("admin-token-file", config.http.admin_token_file, auth.ADMIN_ROLES),
+        ("$.http.api-token-file", secrets.api_tokens, auth.API_ROLES),
+        ("$.http.admin-token-file", secrets.admin_tokens, auth.ADMIN_ROLES),
     )
-    for key, file, roles in files:
-        if not file:
+    for path, content, roles in files:
+        if content is None:
             continue
         try:
-            text = Path(file).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError([Problem(f"$.http.{key}", f"cannot read {file}: {error}")]) from error
-        found.extend(auth.parse_tokens(text, origin=file, usual_roles=roles))
+            text = content.reveal().decode("ascii")
+            tokens = auth.parse_tokens(text, origin=path, usual_roles=roles)
+        except UnicodeDecodeError:
+            problems.append(Problem(path, "a token file is ASCII text: one token per line"))
+            continue
+        except ConfigError as error:
+            problems.extend(error.problems)
+            continue
+        if {token.digest for token in tokens} & {token.digest for token in found}:
+            problems.append(Problem(path, "holds a token that stands in http.api-token-file too"))
+        found.extend(tokens)
+    if problems:
+        raise ConfigError(problems)
     return tuple(found)
