@@ -27,7 +27,7 @@ log = get_logger("tpfd.answers")
 
 
 @frozen
-class Read:
+class Decoded:
     """An answer that fits.
 
     Attributes:
@@ -47,7 +47,7 @@ async def read(
     *,
     actor: str | None,
     key: str | None,
-) -> Read:
+) -> Decoded:
     """Reads the answer to an interaction.
 
     Args:
@@ -69,7 +69,7 @@ async def read(
     slot = f"answer.{seen.step_index}.{seen.item_index}"
     whole = Payload(type_name=seen.output_type, json=text, item_count=count)
     stored = await payloads.stored(runtime, seen.tenant_id, seen.execution_id, slot, whole)
-    return Read(value, Completion(response=text, stored_id=stored.stored_id, item_count=count, actor=actor, key=key))
+    return Decoded(value, Completion(response=text, stored_id=stored.stored_id, item_count=count, actor=actor, key=key))
 
 
 async def keep_raw(runtime: Runtime, tenant_id: TenantId, claimed_id: str, payload: object) -> tuple[Payload, str]:
