@@ -19,6 +19,9 @@ from tpfd.pipeline.routing import Routing
 QUEUED_TRANSPORTS = frozenset({"websocket", "webhook"})
 """Transports whose requests wait in a queue until somebody takes them: a socket, or our own sender."""
 
+LIVE_TRANSPORTS = frozenset({"websocket"})
+"""Transports whose answers can be handed to a live session."""
+
 ENDPOINT_TRANSPORTS = frozenset({"websocket"})
 """Transports with an endpoint to which an admission budget belongs."""
 

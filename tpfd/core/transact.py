@@ -18,7 +18,6 @@ from tpfd.core.records import Fact, TenantId
 
 R = TypeVar("R")
 T = TypeVar("T")
-U = TypeVar("U")
 
 MAX_TOUCHED = 25
 """Records that one decision may write, so that every store can make it atomic."""

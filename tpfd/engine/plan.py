@@ -12,8 +12,7 @@ from attrs import frozen
 from tpfd.core.records import ExecutionRecord
 from tpfd.errors import InternalError
 from tpfd.pipeline.model import Cardinality, Step, StepKind
-from tpfd.pipeline.shape import LIVE_TRANSPORTS
-from tpfd.program import Program
+from tpfd.program import LIVE_TRANSPORTS, Program
 
 
 @frozen
