@@ -1,13 +1,15 @@
 """Takes objects in: each settled object that is listed becomes one execution, once.
 
 What makes an object "the same one" is its identity; the execution and the row that remembers the identity are written
-in one transaction. The row lives as long as the object is listed, so that neither a restart nor a clean-up of old
-executions runs a file twice.
+in one transaction. The row lives as long as the object is listed and, whether that is so or not, as long as its
+execution is kept: neither a restart nor a clean-up of old executions nor a disk that was away runs a file twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import functools
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from typing import NoReturn, Protocol
 
 import trio
@@ -16,8 +18,8 @@ from attrs import define, field, frozen
 from tpfd.boundaries import one_pass
 from tpfd.core.kinds import EXECUTION, INGESTED, INGESTED_BY_SOURCE
 from tpfd.core.records import ExecutionId, ExecutionStatus, IngestedRecord, TenantId
-from tpfd.core.transact import Decision
-from tpfd.errors import AdmissionError, Conflict, NonRetryableError
+from tpfd.core.transact import MAX_TOUCHED, Decision, Snapshot
+from tpfd.errors import AdmissionError, Conflict, NonRetryableError, OutsideError, StoreError
 from tpfd.objects.protocol import AfterAction, AfterKind, ListedObject, ObjectSource
 from tpfd.ops.logs import get_logger
 from tpfd.ops.repeating import Repeating
@@ -29,6 +31,8 @@ LIST_PAGE = 2_000
 """Objects listed at a time."""
 KNOWN_COUNT = 50_000
 """Objects remembered in memory as taken in, so that a poll need not ask the store about them; about 10 MiB."""
+ROW_PAGE = 500
+"""Rows read at a time."""
 FORGET_EVERY = 600
 """Polls between two looks for rows whose object is gone."""
 
@@ -85,23 +89,41 @@ class Ingest:
             await trio.sleep(self.poll_interval_ms / 1000)
 
     async def poll(self) -> int:
-        """One look at the source; the number of executions submitted."""
+        """One look at the source; the number of executions submitted.
+
+        Raises:
+            OutsideError: the listing or the store failed, or an object that its storage refuses is left over; all
+                others were looked at.
+        """
         taken = 0
-        async for listed in self._listing():
-            known = self._known.get(listed.key)
-            if known is not None and known.etag == listed.etag:
-                if known.after_due:
-                    await self._after(listed, known)
-                continue
-            if not listed.settled or self._refused.get(listed.key) == listed.etag or taken >= self.batch_size:
-                continue
-            taken += await self._take(listed)
+        refused: OutsideError | None = None
+        async with aclosing(self._listing()) as listing:
+            async for listed in listing:
+                try:
+                    taken += await self._look_at(listed, is_full=taken >= self.batch_size)
+                except StoreError:
+                    raise
+                except OutsideError as error:
+                    refused = error
         if self._poll_count % FORGET_EVERY == 0:
             await self._forget_gone()
         self._poll_count += 1
+        if refused is not None:
+            raise refused
         return taken
 
-    async def _listing(self) -> AsyncIterator[ListedObject]:
+    async def _look_at(self, listed: ListedObject, *, is_full: bool) -> bool:
+        """Takes an object in, or does what is due about one that was taken in; True when it is new."""
+        known = self._known.get(listed.key)
+        if known is not None and known.etag == listed.etag:
+            if known.after_due:
+                await self._after(listed, known)
+            return False
+        if not listed.settled or self._refused.get(listed.key) == listed.etag or is_full:
+            return False
+        return await self._take(listed)
+
+    async def _listing(self) -> AsyncGenerator[ListedObject, None]:
         after: str | None = None
         while True:
             page = await self.source.list_page(LIST_PAGE, after)
@@ -112,12 +134,12 @@ class Ingest:
 
     async def _take(self, listed: ListedObject) -> bool:
         """Submits an object unless it was taken in before; True when it is new."""
-        identity = await self.source.identity(listed)
-        row = await self.store.get(INGESTED.key(self.tenant_id, identity))
-        if row is not None:
-            self._remember(listed, _Known(listed.etag, identity, row.execution_id, not row.after_done))
-            return False
         try:
+            identity = await self.source.identity(listed)
+            row = await self.store.get(INGESTED.key(self.tenant_id, identity))
+            if row is not None:
+                self._remember(listed, _Known(listed.etag, identity, row.execution_id, not row.after_done))
+                return False
             data = await self.read(listed)
             execution_id, duplicate = await self.submit(self.tenant_id, self.name, listed, data, identity)
         except Conflict as error:
@@ -150,29 +172,55 @@ class Ingest:
 
     async def _forget_gone(self) -> None:
         """Removes the rows of objects that are not listed any more. Both lists are read in key order, side by side."""
-        rows = self._rows()
-        row = await anext(rows, None)
-        async for listed in self._listing():
-            while row is not None and row.object_key < listed.key:
-                await self._forget(row)
-                row = await anext(rows, None)
-            while row is not None and row.object_key == listed.key:
-                row = await anext(rows, None)
-        while row is not None:
-            await self._forget(row)
+        gone: list[IngestedRecord] = []
+        async with aclosing(self._rows()) as rows, aclosing(self._listing()) as listing:
             row = await anext(rows, None)
+            async for listed in listing:
+                while row is not None and row.object_key < listed.key:
+                    gone = await self._one_more(gone, row)
+                    row = await anext(rows, None)
+                while row is not None and row.object_key == listed.key:
+                    row = await anext(rows, None)
+            while row is not None:
+                gone = await self._one_more(gone, row)
+                row = await anext(rows, None)
+        await self._forget(gone)
 
-    async def _rows(self) -> AsyncIterator[IngestedRecord]:
+    async def _rows(self) -> AsyncGenerator[IngestedRecord, None]:
         cursor: str | None = None
         while True:
-            page = await self.store.query(INGESTED_BY_SOURCE, f"{self.tenant_id}/{self.name}", limit=500, cursor=cursor)
+            page = await self.store.query(
+                INGESTED_BY_SOURCE, f"{self.tenant_id}/{self.name}", limit=ROW_PAGE, cursor=cursor
+            )
             for row in page.records:
                 yield row
             if (cursor := page.cursor) is None:
                 return
 
-    async def _forget(self, row: IngestedRecord) -> None:
-        decision = Decision(None, deletes=(INGESTED.key_of(row),))
-        await self.store.transact((), lambda _: decision)
-        self._known.pop(row.object_key, None)
-        self._refused.pop(row.object_key, None)
+    async def _one_more(self, gone: list[IngestedRecord], row: IngestedRecord) -> list[IngestedRecord]:
+        """Collects rows until they are worth a look at the store; what is still to be looked at."""
+        gone.append(row)
+        if len(gone) < ROW_PAGE:
+            return gone
+        await self._forget(gone)
+        return []
+
+    async def _forget(self, gone: Sequence[IngestedRecord]) -> None:
+        """Removes those rows whose execution was removed, too.
+
+        An object may be away for a while (a disk that was not mounted, a listing that began before it came): as long as
+        its execution is known, so is it.
+        """
+        found = await self.store.get_many([EXECUTION.key(self.tenant_id, row.execution_id) for row in gone])
+        over = [row for row, record in zip(gone, found, strict=True) if record is None]
+        for first in range(0, len(over), MAX_TOUCHED):
+            page = over[first : first + MAX_TOUCHED]
+            decision = Decision(None, deletes=tuple(INGESTED.key_of(row) for row in page))
+            await self.store.transact((), functools.partial(_decided, decision))
+            for row in page:
+                self._known.pop(row.object_key, None)
+                self._refused.pop(row.object_key, None)
+
+
+def _decided(decision: Decision[None], _: Snapshot) -> Decision[None]:
+    return decision
