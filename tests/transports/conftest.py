@@ -14,11 +14,13 @@ from tests.engine.expected import Expected
 from tests.engine.world import World
 
 HERE = Path(__file__).parent
+VIRTUAL = {"test_webhook_sender.py", "test_webhook_failures.py"}
+"""Modules whose tests run on virtual time; the others have real sockets."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.name == "test_webhook_sender.py" and item.path.parent == HERE:
+        if item.path.parent == HERE and item.path.name in VIRTUAL:
             item.add_marker(pytest.mark.trio(run=virtual.run))
 
 

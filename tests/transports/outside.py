@@ -10,8 +10,9 @@ from typing import Any
 import trio
 from attrs import define, field
 
-from tests.engine.pipelines import BEGIN, FINISH, PARSE, begin, finish, parse, program, waiting
+from tests.engine.pipelines import BEGIN, FINISH, PARSE, batch, begin, finish, parse, program, waiting
 from tests.engine.world import Lost, Process, World
+from tpfd.core.kinds import INTERACTION
 from tpfd.core.tokens import SigningKey
 from tpfd.program import Program
 from tpfd.transports.webhook import WebhookSender
@@ -158,3 +159,44 @@ async def start(
     world.nursery.start_soon(sending.run)
     await world.nursery.start(process.run)
     return sending
+
+
+async def submitted(sending: Sending, count: int = 1) -> str:
+    return (await sending.process.submit(batch(count))).execution_id
+
+
+def answering(outside: Outside, *through: Sending) -> None:
+    """The other side answers every request from within the request call."""
+
+    async def say(asked: Asked) -> Reply:
+        for sending in through:
+            if not sending.process.gate.dead:
+                await sending.process.complete(asked.interaction_id, asked.answer)
+                return Taken()
+        raise AssertionError("nobody is there")
+
+    outside.say = say
+
+
+def refusing(outside: Outside, *replies: Reply) -> None:
+    """Says these in order, then takes everything."""
+    left = list(replies)
+
+    async def say(_asked: Asked) -> Reply:
+        return left.pop(0) if left else Taken()
+
+    outside.say = say
+
+
+def letters(world: World, count: int) -> Callable[[], Awaitable[bool]]:
+    async def arrived() -> bool:
+        return len(world.letters.arrived) == count
+
+    return arrived
+
+
+def nothing_open(world: World) -> Callable[[], Awaitable[bool]]:
+    async def closed() -> bool:
+        return not any(record.status.open for record in world.observed.rows(INTERACTION))
+
+    return closed
