@@ -176,6 +176,36 @@ async def test_a_source_that_changed_under_a_retry_fails_and_sends_nothing_more(
     assert world.disk.objects == {}
 
 
+async def test_nothing_is_sent_of_a_page_in_which_one_item_has_changed(world: World) -> None:
+    version = 1
+
+    async def fickle(row: Row) -> Row:
+        if version == 1 and row.number == 0:
+            await trio.sleep_forever()
+        return Row(row.number, f"v{version}")
+
+    world.load(
+        program(
+            PARSE + service("fickle", "Row", "Row") + waiting() + FINISH,
+            {"parse": parse, "fickle": fickle, "finish": finish},
+        )
+    )
+    a, b = await world.start("a"), world.build("b")
+    first = await attach(world, a, answer=silent)
+    done = await a.submit(batch(3))
+    await world.until(lambda: so(len(first.asked) == 2))
+    a.kill()
+    version = 2
+    b.gate.delay_s = lambda: 0.05  # so that all rows are there when the first is asked
+    await world.nursery.start(b.run)
+    second = await attach(world, b, answer=silent)
+    record = await world.until_status(done.execution_id, S.FAILED)
+    assert record.error_code == "source_changed"
+    await trio.sleep(10)
+    assert {envelope["requestPayload"]["text"] for envelope in second.envelopes} <= {"v1"}
+    assert len(world.observed.rows(INTERACTION)) == 2
+
+
 @pytest.mark.parametrize("more_rows", [0, 5])
 async def test_a_deadline_fails_the_execution_while_its_stream_is_alive(world: World, more_rows: int) -> None:
     async def slowly(batch: Batch) -> AsyncIterator[Row]:

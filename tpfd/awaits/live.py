@@ -83,11 +83,8 @@ class LiveAwaits:
         count = 0
         async for first in receive:
             page = with_waiting(receive, first, DISPATCH_PAGE)
-            requests = [
-                await self._request(record, program, terms, item, program.encode(terms.input_type, item.value))
-                for item in page
-            ]
-            opened = await self._open_page(record, unit.unit_id, terms, requests, ())
+            requests = [await self._request(record, program, terms, item) for item in page]
+            opened = await self._open_page(record, unit.unit_id, terms, [request for request, _ in requests], ())
             for item in opened.items:
                 _check(item)
             # An item that was rejected on its way here leaves a gap, and counts.
@@ -114,10 +111,8 @@ class LiveAwaits:
         window = session.window
         while (first := await _paced(session, receive)) is not None:
             page = with_waiting(receive, first, min(DISPATCH_PAGE, window.free_count))
-            texts = [program.encode(terms.input_type, item.value) for item in page]
-            requests = [
-                await self._request(record, program, terms, item, text) for item, text in zip(page, texts, strict=True)
-            ]
+            asked = [await self._request(record, program, terms, item) for item in page]
+            requests, texts = [request for request, _ in asked], [text for _, text in asked]
             for request in requests:
                 # Before the row exists: the answer may be back before this transaction's reply is.
                 window.ask(ids.interaction_id(session.unit_id, request.item_index), request.item_index)
@@ -145,8 +140,9 @@ class LiveAwaits:
         unused = list(places)
         queued = False
         try:
+            for item in opened.items:
+                _check(item)  # all before the first is sent: with one that cannot go on, none was written
             for item, text in zip(opened.items, texts, strict=True):
-                _check(item)
                 interaction = item.record
                 session.records[interaction.interaction_id] = interaction
                 if item.opened is Opened.ANSWERED:
@@ -190,16 +186,24 @@ class LiveAwaits:
         raise LostLease(opened.refused.message)
 
     async def _request(
-        self, record: ExecutionRecord, program: Program, terms: AwaitTerms, item: Item, text: JsonText
-    ) -> Request:
-        """The request of one item; a large one is stored apart first."""
-        key = program.business_key(terms.step_index, item.value)
-        if len(text) <= payloads.INLINE_CHARS:
-            return Request(item.place, text, digest(text), key)
+        self, record: ExecutionRecord, program: Program, terms: AwaitTerms, item: Item
+    ) -> tuple[Request, JsonText]:
+        """The request of one item, with its text; a large one is stored apart first."""
+        type_name = program.type_name(item.value)
+        takes = program.routing.takes(program.step(terms.step_index), type_name)
+        text = program.encode(terms.input_type if takes else type_name, item.value)
         slot = f"request.{terms.step_index}.{item.place}"
         payload = Payload(type_name=terms.input_type, json=text)
         stored = await payloads.stored(self.runtime, record.tenant_id, record.execution_id, slot, payload)
-        return Request(item.place, None, digest(text), key, stored.stored_id)
+        request = Request(
+            item_index=item.place,
+            json=stored.json,
+            digest=digest(text),
+            business_key=program.business_key(terms.step_index, item.value) if takes else "",
+            stored_id=stored.stored_id,
+            passes_as=None if takes else type_name,
+        )
+        return request, text
 
     async def _hand_on(self, session: LiveSession, program: Program, send: Send) -> int | None:
         """Emits answers until all are handed on; the item count if the session is demoted instead."""

@@ -70,6 +70,8 @@ class Request:
         stored_id: where a large one is stored.
         item_count: items of a list; None: one value.
         business_key: digest of the fields that the step declares as its idempotency key; "" if none.
+        passes_as: record type of a value that the await does not take: nobody is asked, it goes on as it is. None: it
+            is asked about.
     """
 
     item_index: int
@@ -78,6 +80,7 @@ class Request:
     business_key: str = ""
     stored_id: str | None = None
     item_count: int | None = None
+    passes_as: str | None = None
 
     def payload(self, type_name: str) -> Payload:
         """The request as a payload."""

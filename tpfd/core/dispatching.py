@@ -161,7 +161,11 @@ def open_items(
     for request in requests:
         interaction_id = ids.interaction_id(unit_id, request.item_index)
         known = snapshot.get(INTERACTION.key(unit.tenant_id, interaction_id))
-        if known is None:
+        if known is None and request.passes_as is not None:
+            passed = interacting.passed(record, unit, terms, request, causation_id=causation, now=now)
+            puts.append(passed)
+            items.append(OpenedItem(Opened.ANSWERED, passed))
+        elif known is None:
             place = takings.take(interaction_id)
             made = interacting.opened(record, unit, terms, request, causation_id=causation, place=place, now=now)
             puts.append(made)

@@ -75,6 +75,27 @@ def opened(
     )
 
 
+def passed(
+    execution: ExecutionRecord, unit: UnitRecord, terms: AwaitTerms, request: Request, *, causation_id: str, now: int
+) -> InteractionRecord:
+    """An item that the await does not take: it is its own answer, and stands in its place among the others."""
+    assert request.passes_as is not None
+    asked = opened(execution, unit, terms, request, causation_id=causation_id, place=None, now=now)
+    return evolve(
+        asked,
+        status=InteractionStatus.COMPLETED,
+        input_type=request.passes_as,
+        output_type=request.passes_as,
+        response=request.json,
+        response_stored_id=request.stored_id,
+        response_digest=request.digest,
+        remind_at_epoch_ms=None,
+        escalate_at_epoch_ms=None,
+        next_check_epoch_ms=None,
+        completed_epoch_ms=now,
+    )
+
+
 def reopened(
     record: InteractionRecord, unit: UnitRecord, redrive_count: int, *, place: Place | None, now: int
 ) -> InteractionRecord:

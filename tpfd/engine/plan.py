@@ -59,7 +59,7 @@ class ParkItems:
 
 @frozen
 class ParkOne:
-    """One value is asked of the outside and the execution is parked."""
+    """One value is asked of the outside and the execution is parked; one that the step does not take goes on."""
 
     step: Step
 
@@ -79,7 +79,7 @@ class Plan:
     """The stages of one segment.
 
     Attributes:
-        stages: in order; a parking stage is the last.
+        stages: in order; a parking stage is the last, unless values can pass it by.
         starts_many: the input is a stream.
         ends_many: what comes out is a stream.
         stop: cursor behind the segment.
@@ -107,7 +107,10 @@ def plan(program: Program, record: ExecutionRecord) -> Plan:
             if step.cardinality.takes_many:
                 return Plan((*stages, ParkList(step)), starts_many, many, step.index)
             if not many:
-                return Plan((*stages, ParkOne(step)), starts_many, many, step.index)
+                stages.append(ParkOne(step))
+                if program.routing.can_be_passed(step):
+                    continue
+                return Plan(tuple(stages), starts_many, many, step.index)
             if not is_live(program, step):
                 return Plan((*stages, ParkItems(step)), starts_many, many, step.index)
             stages.append(Live(step))

@@ -121,6 +121,8 @@ class Segment:
             if source is None and not isinstance(stages[0], Expand):
                 stage = stages.pop(0)
                 if isinstance(stage, ParkOne):
+                    if not self.program.routing.takes(stage.step, self.program.type_name(value)):
+                        continue
                     text = self.program.encode(stage.step.input_type, value)
                     return AskOne(stage.step, text, self.program.business_key(stage.step.index, value))
                 if not isinstance(stage, Call):

@@ -38,6 +38,10 @@ class Routing:
         """Whether a record is given to the step; False: it passes by."""
         return type_name in self.routes[step.index].takes
 
+    def can_be_passed(self, step: Step) -> bool:
+        """Whether anything that arrives at the step passes it by."""
+        return bool(self.routes[step.index].passes)
+
 
 def routes(pipeline: Pipeline) -> Routing:
     """The routing table of a loaded pipeline."""
