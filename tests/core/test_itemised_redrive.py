@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.core.applier import Applier, await_terms, blocks, child_name, finish, request
+from tpfd.core.events import Cancel
 from tpfd.core.execution import Transition
 from tpfd.core.kinds import BLOCK_SIZE
 from tpfd.core.records import ExecutionStatus, InteractionStatus, TerminalReason, UnitStatus
@@ -158,3 +159,19 @@ def test_a_rejected_item_counts_once_over_a_redrive() -> None:
     store.answer(2)
     finish(store, 0, 2)
     assert isinstance(store.release(), Transition)
+
+
+def test_a_child_that_is_taken_up_again_still_knows_what_it_asked() -> None:
+    """It may end again before it comes to its question: the one from before is then still there to be cleaned up."""
+    store = Applier()
+    store.parked_items(TERMS, 1)
+    store.answer(0)
+    assert isinstance(store.park_scalar(store.claim(child_name(0)), await_terms(step_index=2)), Transition)
+    asked = store.execution(child_name(0)).await_unit_id
+    store.commit(Cancel(reason="a mistake", actor="ops"), child_name(0))
+    _parked_again(store, 1)
+    store.continue_all()
+    assert store.execution(child_name(0)).status is S.QUEUED
+    store.commit(Cancel(reason="another one", actor="ops"), child_name(0))
+    ended = store.execution(child_name(0))
+    assert (ended.await_unit_id, ended.cleanup_due) == (asked, True)

@@ -212,6 +212,7 @@ def continue_items(snapshot: Snapshot, unit_key: Key[UnitRecord], seen: UnitReco
                 version=child.version + 1,
                 fence=child.fence,
                 redrive_count=child.redrive_count + 1,
+                await_unit_id=child.await_unit_id,
                 created_epoch_ms=child.created_epoch_ms,
             )
         else:
