@@ -42,8 +42,10 @@ class Sender(Applier):
             lambda found: sending.mark_later(found, seen, self.now + wait_ms, "not now", self.now),
         )
 
-    def give_up(self, item_index: int = 0, message: str = "gone for good") -> Ended:
-        seen = self.interaction(item_index)
+    def give_up(
+        self, item_index: int = 0, message: str = "gone for good", seen: InteractionRecord | None = None
+    ) -> Ended:
+        seen = seen or self.interaction(item_index)
         ended: Ended = self.transact(
             admission.reads(seen), lambda found: admission.fail(found, seen, message, self.now, self.policy)
         )
@@ -220,3 +222,14 @@ def test_a_re_drive_queues_it_again_under_the_same_key(store: Sender) -> None:
     assert (again.status, store.queued(), again.error_message) == (WAITS, [0], None)
     assert evolve(again, version=0).idempotency_key == before.idempotency_key
     assert store.take(again)[0].send_count == before.send_count + 1
+
+
+def test_a_sender_that_comes_back_late_ends_nothing(store: Sender) -> None:
+    (late,) = store.take(store.interaction())
+    store.now += LEASE_MS
+    store.expire()
+    (again,) = store.take(store.interaction())
+    assert store.give_up(seen=late).verdict is Verdict.NOT_DUE
+    assert store.interaction() == again, "it is on its way again, and that sending decides"
+    assert store.give_up(seen=again).verdict is Verdict.ENDED
+    assert store.interaction().status is InteractionStatus.FAILED

@@ -249,12 +249,19 @@ def _expire(scene: _Scene, now: int, policy: ExecutionPolicy) -> Decision[Ended]
 def fail(
     snapshot: Snapshot, seen: InteractionRecord, message: str, now: int, policy: ExecutionPolicy
 ) -> Decision[Ended] | Need:
-    """Ends an interaction that can never be sent; with it its execution."""
+    """Ends an interaction that can never be sent; with it its execution.
+
+    Only the sending that `seen` names may say so: one from before a re-drive, or before the request went out again,
+    knows nothing of how things stand now.
+    """
     scene = _scene(snapshot, seen)
     if isinstance(scene, Need):
         return scene
     if scene is None or not scene.interaction.status.open:
         return Decision(Ended(verdict=Verdict.ENDED, interaction=None if scene is None else scene.interaction))
+    now_sent = (scene.interaction.send_count, scene.interaction.redrive_count)
+    if now_sent != (seen.send_count, seen.redrive_count):
+        return Decision(Ended(verdict=Verdict.NOT_DUE, interaction=scene.interaction))
     if scene.over:
         return _call_off(scene, now, policy)
     return _end_badly(scene, _BY_DISPATCH, message, now, policy)
