@@ -155,6 +155,6 @@ def test_changes_tell_what_a_running_daemon_can_take() -> None:
     old = Config()
     new = build({"telemetry.log.level": "debug", "lease.duration": 60_000, "http.api-token-file": "/t"})
     found = changes(old, new)
-    assert [key.path for key in found.reloadable] == ["http.api-token-file", "telemetry.log.level"]
-    assert [key.path for key in found.restart] == ["lease.duration"]
+    assert [key.path for key in found.reloadable] == ["telemetry.log.level"]
+    assert [key.path for key in found.restart] == ["http.api-token-file", "lease.duration"]
     assert changes(new, attrs.evolve(new)) == changes(old, old)

@@ -65,15 +65,13 @@ class Http:
     tls: Tls = section(Tls, "TLS on that port; empty is plain HTTP.")
     admin_token_file: str = text(
         "",
-        "File with the bearer token for everything, re-drive and releases included (at least 16 bytes).",
+        "File with bearer tokens for everything, one per line: token [roles] [tenant].",
         framework="pipeline.orchestrator.admin.admin-token-ref",
-        reloadable=True,
     )
     api_token_file: str = text(
         "",
-        "File with the bearer token for submitting, completing and looking (at least 16 bytes).",
+        "File with bearer tokens for submitting, completing and looking, one per line: token [roles] [tenant].",
         framework="pipeline.orchestrator.control-plane.admin-token-ref",
-        reloadable=True,
     )
     max_body_bytes: int = size("17MiB", "Largest request body; not below execution.max-payload.", maximum="1GiB")
     request_timeout_ms: int = duration("PT30S", "Deadline of one request; long polls end before it.")
