@@ -1,0 +1,287 @@
+"""One run: a cluster is built, work is submitted, things go wrong, and in the end all must be well."""
+
+from __future__ import annotations
+
+import functools
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from random import Random
+from typing import Any
+from unittest import mock
+
+import trio
+from attrs import define, evolve, field, frozen
+
+from tests.engine.world import World
+from tests.sim import clock
+from tests.sim.cases import Cases
+from tests.sim.clients import Clients
+from tests.sim.coverage import Coverage, Fault
+from tests.sim.faults import Dice, StepTroubles
+from tests.sim.invariants import Invariants
+from tests.sim.nemesis import Nemesis
+from tests.sim.pipelines import FAULTS, Scenario, scenarios
+from tests.sim.providers import Channel, Hosts, People, SocketProvider
+from tests.sim.replicas import Replica
+from tests.sim.settling import Settling
+from tests.sim.trace import Trace
+from tests.sim.watched import WatchedStore, watching
+from tpfd import payloads
+from tpfd.core import itemised
+from tpfd.core.events import ExecutionPolicy
+from tpfd.core.retry import Backoff
+from tpfd.engine import continuations
+from tpfd.runtime import EngineSettings
+
+TTL_MS = 1_200_000
+"""How long ended executions are kept: longer than any run takes to settle."""
+POLICY = ExecutionPolicy(
+    lease_ms=6_000,
+    skew_ms=500,
+    max_retries=2,
+    max_worker_losses=1,
+    backoff=Backoff(500, 2.0, 4_000, 0.2),
+    max_deferral_ms=15_000,
+    succeeded_ttl_ms=TTL_MS,
+    failed_ttl_ms=TTL_MS,
+)
+SETTINGS = EngineSettings(
+    sweep_interval_ms=5_000,
+    sweep_limit=3,
+    live_idle_ms=4_000,
+    live_poll_ms=500,
+    hand_back_ms=1_000,
+)
+SMALL: tuple[tuple[Any, str, int], ...] = (
+    (itemised, "BLOCK_SIZE", 2),
+    (itemised, "CONTINUE_PAGE", 2),
+    (continuations, "PAGE_COUNT", 2),
+    (payloads, "PAGE_COUNT", 2),
+)
+"""Blocks and pages so small that a handful of items has all borders."""
+CHUNKED: tuple[tuple[Any, str, int], ...] = ((payloads, "INLINE_CHARS", 40), (payloads, "CHUNK_CHARS", 30))
+"""Payloads that hardly ever stand in their record."""
+
+
+THEMES: tuple[tuple[frozenset[Fault], tuple[str, ...]], ...] = (
+    # Deployments in the middle of live sessions whose answers do not come.
+    (frozenset({Fault.DRAIN, Fault.DRAIN_ALL, Fault.ANSWER_SLOW, Fault.ANSWER_NEVER}), ("hasty", "live")),
+    # Workers that are lost again and again.
+    (frozenset({Fault.KILL, Fault.KILL_AFTER_EFFECT, Fault.FROZEN, Fault.STEP_SLOW}), ("chain", "people", "nested")),
+    # Everybody at the same rows.
+    (frozenset({Fault.SLOW_STORE, Fault.ANSWER_ELSEWHERE, Fault.BROKER_DELAYS}), ("people", "total", "sifted")),
+)
+"""Faults and pipelines that seldom meet by chance and should."""
+
+
+@frozen
+class Plan:
+    """What a seed draws before anything happens.
+
+    Attributes:
+        places: attempts that a replica runs at a time.
+        batches: pipeline and number of items of each execution.
+        one_host: the replicas share a host, and its clock.
+        trouble_s: how long things go wrong, in seconds.
+        pause_s: mean time between two strikes.
+        latency_s: longest time of a call's way to the store, and of the way back.
+        removes: the run lasts until everything is old enough to be removed.
+        chunked: payloads are stored apart.
+    """
+
+    replica_count: int
+    places: int
+    batches: tuple[tuple[str, int], ...]
+    faults: frozenset[Fault]
+    one_host: bool
+    trouble_s: float
+    pause_s: float
+    latency_s: float
+    removes: bool
+    chunked: bool
+
+    @classmethod
+    def draw(cls, random: Random, also: frozenset[Fault]) -> Plan:
+        """Few kinds of faults at a time, so that each gets its turn to matter."""
+        share = random.choice((0.15, 0.4, 0.8))
+        themed, names = random.choice(THEMES) if random.random() < 0.3 else (frozenset(), sorted(scenarios()))
+        names = random.sample(names, min(len(names), random.randint(2, 4)))
+        batches = tuple((random.choice(names), random.randint(0, 8)) for _ in range(random.randint(3, 10)))
+        return cls(
+            replica_count=random.randint(2, 3),
+            places=random.choice((1, 4, 4)),
+            batches=batches,
+            faults=also | themed | {fault for fault in Fault if random.random() < share},
+            one_host=random.random() < 0.3,
+            trouble_s=random.uniform(20, 80),
+            pause_s=random.choice((0.7, 2.0, 5.0)),
+            latency_s=random.choice((0.0, 0.0, 0.01, 0.1)),
+            removes=random.random() < 0.15,
+            chunked=random.random() < 0.2,
+        )
+
+
+@frozen
+class Report:
+    """What came of a run."""
+
+    seed: int
+    violations: tuple[str, ...]
+    coverage: Coverage
+    digest: str
+    line_count: int
+
+
+def simulate(
+    seed: int, tell: Callable[[str], None] | None = None, also: frozenset[Fault] = frozenset()
+) -> Report:
+    """Runs one seed.
+
+    Args:
+        tell: told each line of the trace; None: nobody.
+        also: faults that belong to the run whatever it draws.
+    """
+    random = Random(seed)
+    plan = Plan.draw(random, also)
+    trace, coverage = Trace(tell), Coverage()
+    dice = Dice(random, plan.faults, coverage, trace)
+    violations: list[str] = []
+    with _patched(*SMALL, *(CHUNKED if plan.chunked else ())):
+        try:
+            clock.run(seed, functools.partial(_run, plan, dice, violations))
+        except (Exception, ExceptionGroup) as error:  # noqa: BLE001 - whatever ended a replica is what we look for
+            violations.append("".join(traceback.format_exception(error)))
+    return Report(seed, tuple(violations), coverage, trace.digest, trace.line_count)
+
+
+@contextmanager
+def _patched(*attributes: tuple[Any, str, int]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for module, name, value in attributes:
+            stack.enter_context(mock.patch.object(module, name, value))
+        yield
+
+
+async def _run(plan: Plan, dice: Dice, violations: list[str]) -> None:
+    troubles = StepTroubles(dice)
+    FAULTS.set(troubles)
+    used: Mapping[str, Scenario] = {name: one for name, one in scenarios().items() if name in dict(plan.batches)}
+    store = WatchedStore(one_host=plan.one_host)
+    async with trio.open_nursery() as nursery:
+        world = World(
+            nursery=nursery,
+            programs={name: one.program for name, one in used.items()},
+            store=store,
+            policy=POLICY,
+            settings=evolve(SETTINGS, max_in_flight=plan.places),
+        )
+        cluster = Cluster(plan=plan, dice=dice, world=world, store=store, scenarios=used, troubles=troubles)
+        cluster.invariants.violations = violations
+        with watching(store):
+            await cluster.live()
+        nursery.cancel_scope.cancel("the run is over")
+
+
+@define(eq=False, kw_only=True)
+class Cluster:
+    """All that takes part in a run."""
+
+    plan: Plan
+    dice: Dice
+    world: World
+    store: WatchedStore
+    scenarios: Mapping[str, Scenario]
+    troubles: StepTroubles
+    dead: set[str] = field(factory=set)
+    hosts: Hosts = field(init=False)
+    invariants: Invariants = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        dice = self.dice
+        shared = self._clock("the host")
+        replicas = [
+            Replica(
+                name=name,
+                world=self.world,
+                dice=dice,
+                clock=shared if self.plan.one_host else self._clock(name),
+                watches=self.plan.one_host,
+                latency_s=self.plan.latency_s,
+                dead=self.dead,
+            )
+            for name in "abc"[: self.plan.replica_count]
+        ]
+        self.hosts = Hosts(replicas=replicas, dice=dice)
+        self.invariants = Invariants(
+            store=self.store,
+            disk=self.world.disk,
+            letters=self.world.letters,
+            scenarios=self.scenarios,
+            troubles=self.troubles,
+            policy=self.world.policy,
+            trace=dice.trace,
+            end=self.world.nursery.cancel_scope.cancel,
+        )
+        self.troubles.violate = self.invariants.violate
+        cases = Cases(self.store, dice.coverage, self.dead.__contains__)
+        self.store.on_decision = _both(cases.on_decision, self.invariants.on_decision)
+        self.store.on_written = _both(self.invariants.on_write, cases.on_write)
+
+    def _clock(self, name: str) -> clock.WallClock:
+        ahead_ms = self.dice.random.randint(-20_000, 20_000)
+        return clock.WallClock(ahead_ms if self.dice.happens(Fault.CLOCK_OFF, 0.7, name) else 0)
+
+    async def live(self) -> None:
+        """Troubles first, then peace, then the account."""
+        for replica in self.hosts.replicas:
+            await self.world.nursery.start(replica.run)
+        async with trio.open_nursery() as outside:
+            settling = await self._trouble(outside)
+            self._calm()
+            await settling.run()
+            outside.cancel_scope.cancel("everything has been said")
+        if self.plan.removes and not self.invariants.violations:
+            await settling.remove()
+
+    async def _trouble(self, outside: trio.Nursery) -> Settling:
+        """Work is submitted and answered, and things go wrong."""
+        dice, hosts = self.dice, self.hosts
+        channel = Channel(nursery=outside, hosts=hosts, dice=dice, coverage=dice.coverage)
+        for scenario in self.scenarios.values():
+            if "websocket" in scenario.steps:
+                for _ in range(2):
+                    provider = SocketProvider(scenario=scenario, hosts=hosts, channel=channel, dice=dice)
+                    outside.start_soon(provider.run)
+        outside.start_soon(People(scenarios=self.scenarios, hosts=hosts, channel=channel, dice=dice).run)
+        clients = Clients(hosts=hosts, dice=dice, batches=self.plan.batches, within_s=self.plan.trouble_s / 2)
+        nemesis = Nemesis(world=self.world, store=self.store, hosts=hosts, dice=dice, pause_s=self.plan.pause_s)
+        outside.start_soon(clients.run)
+        with trio.move_on_after(self.plan.trouble_s):
+            await nemesis.run(outside)
+        return Settling(
+            store=self.store,
+            world=self.world,
+            scenarios=self.scenarios,
+            clients=clients,
+            channel=channel,
+            nemesis=nemesis,
+            invariants=self.invariants,
+        )
+
+    def _calm(self) -> None:
+        """From here on all goes well."""
+        self.dice.active = False
+        self.dice.trace.note("peace")
+        for replica in self.hosts.replicas:
+            replica.clock.ahead_ms = 0
+            replica.gate.calm()
+        self.world.letters.failing = None
+
+
+def _both(first: Callable[..., None], second: Callable[..., None]) -> Callable[..., None]:
+    def both(*args: Any) -> None:
+        first(*args)
+        second(*args)
+
+    return both
