@@ -31,7 +31,7 @@ async def followed(
     execution_id: str | None = None,
     pipeline: str | None = None,
     tenant: TenantId = TENANT,
-    limit: int = 4,
+    limit: int = 2,
     after: int = 0,
 ) -> tuple[list[int], int, int]:
     """The sequence numbers that a follower sees, where it ends, and how often it had to ask."""
