@@ -18,16 +18,19 @@ class Bell:
     __slots__ = ("_event",)
 
     def __init__(self) -> None:
-        self._event = trio.Event()
+        self._event: trio.Event | None = None  # only while somebody may wait: most rings are for nobody
 
     def ticket(self) -> trio.Event:
         """An event that the next ring sets."""
+        if self._event is None:
+            self._event = trio.Event()
         return self._event
 
     def ring(self) -> None:
         """Wakes all who hold a ticket."""
-        self._event.set()
-        self._event = trio.Event()
+        if self._event is not None:
+            self._event.set()
+            self._event = None
 
     async def wait(self, timeout_s: float) -> bool:
         """Waits for the next ring.

@@ -183,5 +183,5 @@ async def test_one_item_that_is_tried_again_holds_up_no_other(world: World) -> N
     a = await world.start()
     done = await a.submit(batch(5))
     await world.until_status(done.execution_id, S.SUCCEEDED)
-    assert order == [1, 2, 3, 4, 0]
+    assert (sorted(order[:4]), order[4:]) == ([1, 2, 3, 4], [0])
     assert [line["number"] for line in await a.result(done.execution_id)] == [0, 1, 2, 3, 4]

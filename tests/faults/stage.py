@@ -64,7 +64,7 @@ class Stage:
     async def play(cls, scenario: Scenario, crash_at: Point | None) -> tuple[Stage, list[str]]:
         """Runs a scenario with one crash (or none); the stage, and what is wrong with what is left."""
         async with trio.open_nursery() as nursery:
-            world = World(nursery=nursery, policy=scenario.policy, settings=evolve(SETTINGS, live_idle_ms=20_000))
+            world = World(nursery=nursery, policy=scenario.policy, settings=evolve(SETTINGS, live_idle_ms=8_000))
             world.load(*scenario.programs)
             stage = cls(world, crash_at=crash_at)
             await stage.start()

@@ -70,9 +70,12 @@ class Submitting:
                 ready.append((place, await self._prepare(tenant, item, trace_parent)))
             except TpfdError as error:
                 outcomes[place] = error
-        for pages in _rounds(ready):
+        for first, *others in _rounds(ready):
+            if not others:
+                await self._store(first, outcomes)  # the usual case: one submit
+                continue
             async with trio.open_nursery() as nursery:
-                for page in pages:
+                for page in (first, *others):
                     nursery.start_soon(self._store, page, outcomes)
         self.runtime.bells.work.ring()
         self.runtime.bells.facts.ring()
