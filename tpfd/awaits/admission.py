@@ -24,7 +24,7 @@ from tpfd.core.kinds import INTERACTION, LATE
 from tpfd.core.late import LateReason
 from tpfd.core.records import InteractionRecord, TenantId
 from tpfd.core.tokens import Claims, SigningKey
-from tpfd.core.transact import Decision, Read
+from tpfd.core.transact import Read
 from tpfd.errors import Conflict, MalformedError, NotFound, TimedOut, TokenRejected, TpfdError
 from tpfd.pipeline.model import Correlation
 from tpfd.program import Program
@@ -200,11 +200,7 @@ class Admission:
         live = self.sessions.find(name)
         if live is not None and live.tenant_id == tenant_id:
             return live
-        key = INTERACTION.key(tenant_id, name)
-        # As a transaction without writes: answers come in crowds, and a store takes what comes together in one go.
-        return await self.runtime.store.transact(
-            (Read(key, guarded=False),), lambda snapshot: Decision(snapshot.get(key))
-        )
+        return await self.runtime.store.get(INTERACTION.key(tenant_id, name))
 
     async def _unknown(self, answer: Answer, name: str, claims: Claims | None) -> TpfdError:
         """What to say to an answer that meets no interaction; a signed one is kept for an operator first."""
