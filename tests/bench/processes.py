@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -147,13 +146,6 @@ def process_cpu_s(pid: int) -> float:
     return (int(user) + int(system)) / TICKS_PER_S
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def tail(log: Path) -> str:
     return log.read_text(encoding="utf-8", errors="replace")[-3000:]
 
@@ -168,7 +160,7 @@ def write_config(folder: Path, pipeline: str, **sections: Any) -> Path:
     """
     config = {
         "pipelines": [str(PIPELINES / f"{pipeline}.yaml")],
-        "http": {"bind": f"127.0.0.1:{free_port()}"},
+        "http": {"bind": "127.0.0.1:0"},
         "store": {"provider": "sqlite", "sqlite": {"path": str(folder / "tpfd.db"), "synchronous": "full"}},
         **sections,
     }
@@ -199,25 +191,32 @@ def start_daemon(config: Path, profile: Path | None = None, name: str = "daemon"
         profile: where it writes its samples when it ends; None: it runs as it is.
     """
     log = config.parent / f"{name}.log"
+    log.unlink(missing_ok=True)
     began_s = time.monotonic()
     if profile is None:
         child = start("tpfd.cli.main", ["serve", "--config", str(config)], log)
     else:
         environ = {PROFILE_VARIABLE: str(profile)}
         child = start("tests.bench.profiled", ["serve", "--config", str(config)], log, environ)
-    bind = yaml.safe_load(config.read_text(encoding="utf-8"))["http"]["bind"]
-    daemon = Daemon(child.process, log, f"http://{bind}")
+    # It says itself which port it got: one chosen by us could be somebody else's by then.
     while time.monotonic() - began_s < READY_WITHIN_S:
-        try:
+        if (address := _ready_address(log)) is not None:
+            daemon = Daemon(child.process, log, f"http://{address}")
             with urllib.request.urlopen(daemon.url + "/q/health/ready", timeout=5):
                 daemon.ready_s = time.monotonic() - began_s
-                return daemon
-        except urllib.error.URLError:
-            if daemon.process.poll() is not None:
-                raise BenchFailed(f"the daemon ended with {daemon.process.returncode}: {tail(log)}") from None
-            time.sleep(0.005)
-    daemon.kill()
+            return daemon
+        if child.process.poll() is not None:
+            raise BenchFailed(f"the daemon ended with {child.process.returncode}: {tail(log)}")
+        time.sleep(0.005)
+    child.kill()
     raise BenchFailed(f"the daemon was not ready within {READY_WITHIN_S:.0f} s: {tail(log)}")
+
+
+def _ready_address(log: Path) -> str | None:
+    for line in log.read_text(encoding="utf-8").splitlines(keepends=True):
+        if '"event":"ready"' in line and line.endswith("\n"):
+            return str(json.loads(line)["address"])
+    return None
 
 
 @contextmanager
