@@ -19,20 +19,24 @@ from tests.sim.cases import Cases
 from tests.sim.clients import Clients
 from tests.sim.coverage import Coverage, Fault
 from tests.sim.faults import Dice, StepTroubles
+from tests.sim.hooks import Hooks
 from tests.sim.invariants import Invariants
 from tests.sim.nemesis import Nemesis
 from tests.sim.pipelines import FAULTS, Scenario, scenarios
-from tests.sim.providers import Channel, Hosts, People, SocketProvider
+from tests.sim.providers import Answers, Channel, Hosts, People, SocketProvider
 from tests.sim.replicas import Replica
 from tests.sim.settling import Settling
 from tests.sim.trace import Trace
 from tests.sim.watched import WatchedStore, watching
 from tpfd import payloads
-from tpfd.core import itemised
+from tpfd.awaits import live
+from tpfd.core import cleanup, itemised
 from tpfd.core.events import ExecutionPolicy
+from tpfd.core.publication import OnExisting
 from tpfd.core.retry import Backoff
-from tpfd.engine import continuations
+from tpfd.engine import claims, continuations, leases
 from tpfd.runtime import EngineSettings
+from tpfd.transports import webhook, websocket
 
 TTL_MS = 1_200_000
 """How long ended executions are kept: longer than any run takes to settle."""
@@ -58,6 +62,12 @@ SMALL: tuple[tuple[Any, str, int], ...] = (
     (itemised, "CONTINUE_PAGE", 2),
     (continuations, "PAGE_COUNT", 2),
     (payloads, "PAGE_COUNT", 2),
+    (claims, "CLAIM_PAGE", 2),
+    (leases, "RENEW_PAGE", 2),
+    (live, "DISPATCH_PAGE", 3),
+    (websocket, "DELIVERY_PAGE", 3),
+    (webhook, "SEND_PAGE", 2),
+    (cleanup, "CLEANUP_PAGE", 2),
 )
 """Blocks and pages so small that a handful of items has all borders."""
 CHUNKED: tuple[tuple[Any, str, int], ...] = ((payloads, "INLINE_CHARS", 40), (payloads, "CHUNK_CHARS", 30))
@@ -70,7 +80,7 @@ THEMES: tuple[tuple[frozenset[Fault], tuple[str, ...]], ...] = (
     # Workers that are lost again and again.
     (frozenset({Fault.KILL, Fault.KILL_AFTER_EFFECT, Fault.FROZEN, Fault.STEP_SLOW}), ("chain", "people", "nested")),
     # Everybody at the same rows.
-    (frozenset({Fault.SLOW_STORE, Fault.ANSWER_ELSEWHERE, Fault.BROKER_DELAYS}), ("people", "total", "sifted")),
+    (frozenset({Fault.SLOW_STORE, Fault.ANSWER_ELSEWHERE, Fault.BROKER_DELAYS}), ("people", "total", "hooks")),
 )
 """Faults and pipelines that seldom meet by chance and should."""
 
@@ -83,6 +93,7 @@ class Plan:
         places: attempts that a replica runs at a time.
         batches: pipeline and number of items of each execution.
         one_host: the replicas share a host, and its clock.
+        on_existing: what publications do about another object at their key.
         trouble_s: how long things go wrong, in seconds.
         pause_s: mean time between two strikes.
         latency_s: longest time of a call's way to the store, and of the way back.
@@ -95,6 +106,7 @@ class Plan:
     batches: tuple[tuple[str, int], ...]
     faults: frozenset[Fault]
     one_host: bool
+    on_existing: OnExisting
     trouble_s: float
     pause_s: float
     latency_s: float
@@ -104,15 +116,17 @@ class Plan:
     @classmethod
     def draw(cls, random: Random, also: frozenset[Fault]) -> Plan:
         """Few kinds of faults at a time, so that each gets its turn to matter."""
-        share = random.choice((0.15, 0.4, 0.8))
+        share = random.choice((0.0, 0.15, 0.15, 0.4, 0.4, 0.8))
         themed, names = random.choice(THEMES) if random.random() < 0.3 else (frozenset(), sorted(scenarios()))
         names = random.sample(names, min(len(names), random.randint(2, 4)))
-        batches = tuple((random.choice(names), random.randint(0, 8)) for _ in range(random.randint(3, 10)))
+        most = random.choice((3, 8, 8, 20))
+        batches = tuple((random.choice(names), random.randint(0, most)) for _ in range(random.randint(3, 10)))
         return cls(
             replica_count=random.randint(2, 3),
             places=random.choice((1, 4, 4)),
             batches=batches,
             faults=also | themed | {fault for fault in Fault if random.random() < share},
+            on_existing=random.choice(tuple(OnExisting)),
             one_host=random.random() < 0.3,
             trouble_s=random.uniform(20, 80),
             pause_s=random.choice((0.7, 2.0, 5.0)),
@@ -198,76 +212,86 @@ class Cluster:
     invariants: Invariants = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        dice = self.dice
-        shared = self._clock("the host")
-        replicas = [
-            Replica(
-                name=name,
-                world=self.world,
-                dice=dice,
-                clock=shared if self.plan.one_host else self._clock(name),
-                watches=self.plan.one_host,
-                latency_s=self.plan.latency_s,
-                dead=self.dead,
-            )
-            for name in "abc"[: self.plan.replica_count]
-        ]
-        self.hosts = Hosts(replicas=replicas, dice=dice)
         self.invariants = Invariants(
             store=self.store,
             disk=self.world.disk,
             letters=self.world.letters,
             scenarios=self.scenarios,
             troubles=self.troubles,
+            faults=self.dice.faults,
             policy=self.world.policy,
-            trace=dice.trace,
+            trace=self.dice.trace,
             end=self.world.nursery.cancel_scope.cancel,
         )
         self.troubles.violate = self.invariants.violate
-        cases = Cases(self.store, dice.coverage, self.dead.__contains__)
+        cases = Cases(self.store, self.dice.coverage, self.dead.__contains__)
         self.store.on_decision = _both(cases.on_decision, self.invariants.on_decision)
         self.store.on_written = _both(self.invariants.on_write, cases.on_write)
-
-    def _clock(self, name: str) -> clock.WallClock:
-        ahead_ms = self.dice.random.randint(-20_000, 20_000)
-        return clock.WallClock(ahead_ms if self.dice.happens(Fault.CLOCK_OFF, 0.7, name) else 0)
+        self.hosts = Hosts(replicas=[], dice=self.dice)
 
     async def live(self) -> None:
         """Troubles first, then peace, then the account."""
-        for replica in self.hosts.replicas:
-            await self.world.nursery.start(replica.run)
         async with trio.open_nursery() as outside:
-            settling = await self._trouble(outside)
+            channel = Channel(nursery=outside, hosts=self.hosts, dice=self.dice, coverage=self.dice.coverage)
+            answers = Answers(channel=channel, dice=self.dice)
+            await self._start_replicas(Hooks(scenarios=self.scenarios, answers=answers, dice=self.dice))
+            self._start_providers(outside, answers)
+            clients, nemesis = await self._trouble(outside)
             self._calm()
+            settling = Settling(
+                store=self.store,
+                world=self.world,
+                scenarios=self.scenarios,
+                clients=clients,
+                channel=channel,
+                nemesis=nemesis,
+                invariants=self.invariants,
+            )
             await settling.run()
             outside.cancel_scope.cancel("everything has been said")
         if self.plan.removes and not self.invariants.violations:
             await settling.remove()
 
-    async def _trouble(self, outside: trio.Nursery) -> Settling:
-        """Work is submitted and answered, and things go wrong."""
-        dice, hosts = self.dice, self.hosts
-        channel = Channel(nursery=outside, hosts=hosts, dice=dice, coverage=dice.coverage)
+    async def _start_replicas(self, hooks: Hooks) -> None:
+        shared = self._clock("the host")
+        for name in "abc"[: self.plan.replica_count]:
+            replica = Replica(
+                name=name,
+                world=self.world,
+                dice=self.dice,
+                clock=shared if self.plan.one_host else self._clock(name),
+                watches=self.plan.one_host,
+                latency_s=self.plan.latency_s,
+                beside=hooks.serve,
+                on_existing=self.plan.on_existing,
+                dead=self.dead,
+            )
+            await self.world.nursery.start(replica.run)
+            self.hosts.replicas.append(replica)
+
+    def _clock(self, name: str) -> clock.WallClock:
+        ahead_ms = self.dice.random.randint(-20_000, 20_000)
+        return clock.WallClock(ahead_ms if self.dice.happens(Fault.CLOCK_OFF, 0.7, name) else 0)
+
+    def _start_providers(self, outside: trio.Nursery, answers: Answers) -> None:
+        hosts, dice = self.hosts, self.dice
         for scenario in self.scenarios.values():
             if "websocket" in scenario.steps:
                 for _ in range(2):
-                    provider = SocketProvider(scenario=scenario, hosts=hosts, channel=channel, dice=dice)
+                    provider = SocketProvider(scenario=scenario, hosts=hosts, answers=answers, dice=dice)
                     outside.start_soon(provider.run)
-        outside.start_soon(People(scenarios=self.scenarios, hosts=hosts, channel=channel, dice=dice).run)
-        clients = Clients(hosts=hosts, dice=dice, batches=self.plan.batches, within_s=self.plan.trouble_s / 2)
-        nemesis = Nemesis(world=self.world, store=self.store, hosts=hosts, dice=dice, pause_s=self.plan.pause_s)
+        people = People(scenarios=self.scenarios, hosts=hosts, channel=answers.channel, dice=dice)
+        outside.start_soon(people.run)
+
+    async def _trouble(self, outside: trio.Nursery) -> tuple[Clients, Nemesis]:
+        """Work is submitted, and things go wrong."""
+        hosts, dice, plan = self.hosts, self.dice, self.plan
+        clients = Clients(hosts=hosts, dice=dice, batches=plan.batches, within_s=plan.trouble_s / 2)
+        nemesis = Nemesis(world=self.world, store=self.store, hosts=hosts, dice=dice, pause_s=plan.pause_s)
         outside.start_soon(clients.run)
-        with trio.move_on_after(self.plan.trouble_s):
-            await nemesis.run(outside)
-        return Settling(
-            store=self.store,
-            world=self.world,
-            scenarios=self.scenarios,
-            clients=clients,
-            channel=channel,
-            nemesis=nemesis,
-            invariants=self.invariants,
-        )
+        with trio.move_on_after(plan.trouble_s):
+            await nemesis.run()
+        return clients, nemesis
 
     def _calm(self) -> None:
         """From here on all goes well."""

@@ -117,22 +117,19 @@ class StepTroubles:
     Attributes:
         violate: told what must not be.
         broken: executions that a step has broken; these may end INTERNAL.
-        keys: the idempotency key that each piece of work was given first.
     """
 
     dice: Dice
     violate: Callable[[str], None] = lambda _: None
     broken: set[ExecutionId] = field(factory=set)
-    keys: dict[tuple[str, str, int | None], str] = field(factory=dict)
+    _keys: dict[str, str] = field(factory=dict)
+    _works: dict[str, str] = field(factory=dict)
     _stubborn: dict[tuple[ExecutionId, str], bool] = field(factory=dict)
 
     async def step(self, context: StepContext) -> None:
         """See ``tests.sim.pipelines.StepFaults``."""
         dice, about = self.dice, f"{context.step_id} of {context.transition_key}"
-        work = (context.execution_id, context.step_id, context.item_index)
-        first = self.keys.setdefault(work, context.idempotency_key)
-        if first != context.idempotency_key:
-            self.violate(f"{about} has the idempotency key {context.idempotency_key}, and had {first}")
+        self._check_key(context, about)
         await trio.sleep(dice.between(0, 0.2))
         if dice.happens(Fault.STEP_SLOW, 0.05, about):
             await trio.sleep(dice.between(1, 12))
@@ -145,6 +142,15 @@ class StepTroubles:
         if dice.happens(Fault.STEP_BUG, 0.02, about):
             self.broken.add(context.execution_id)
             raise InternalError("a step has a bug")
+
+    def _check_key(self, context: StepContext, about: str) -> None:
+        """A piece of work has one name for the outside, whoever does it; a child does what its parent would have."""
+        root = context.execution_id.partition(".")[0]
+        work = f"{root} {context.step_id} {context.item_index}"
+        if self._keys.setdefault(work, context.idempotency_key) != context.idempotency_key:
+            self.violate(f"{about} has the key {context.idempotency_key}, and had {self._keys[work]}")
+        if self._works.setdefault(context.idempotency_key, work) != work:
+            self.violate(f"{about} has the key of {self._works[context.idempotency_key]}")
 
     def _is_stubborn(self, context: StepContext) -> bool:
         key = (context.execution_id, context.step_id)

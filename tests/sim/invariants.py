@@ -16,8 +16,10 @@ from attrs import define, field
 from tests.engine.disk import Disk, digest
 from tests.engine.observed import Write
 from tests.engine.world import TENANT, Letters
+from tests.sim.coverage import Fault
 from tests.sim.faults import StepTroubles
 from tests.sim.pipelines import Scenario
+from tests.sim.reasons import is_explained
 from tests.sim.trace import Trace
 from tests.sim.watched import Applied, WatchedStore
 from tpfd.core import budget
@@ -41,6 +43,7 @@ from tpfd.core.records import (
 from tpfd.core.transact import Decision
 
 S = ExecutionStatus
+BAD_ENDS = (S.FAILED, S.DLQ)
 
 
 @define(eq=False, kw_only=True)
@@ -48,6 +51,7 @@ class Invariants:
     """Watches the store of one run.
 
     Attributes:
+        faults: what may go wrong in this run.
         end: ends the run.
         violations: what did not hold.
     """
@@ -57,6 +61,7 @@ class Invariants:
     letters: Letters
     scenarios: Mapping[str, Scenario]
     troubles: StepTroubles
+    faults: frozenset[Fault]
     policy: ExecutionPolicy
     trace: Trace
     end: Callable[[str], None]
@@ -131,6 +136,9 @@ class Invariants:
             self._must(after.execution_id in self.troubles.broken, "an execution ended INTERNAL", after)
         if after.status is S.SUCCEEDED and before.status is not S.SUCCEEDED:
             self._succeeded(after)
+        if after.status in BAD_ENDS and not before.status.terminal and before.parent_execution_id is None:
+            explained = is_explained(after.error_code, self.faults)
+            self._must(explained, f"it failed with {after.error_code}, and nothing was done to it", after)
         if after.redrive_count == before.redrive_count:
             self._tidied(before, after)
 
@@ -225,6 +233,12 @@ class Invariants:
         else:
             self._must(before.idempotency_key == after.idempotency_key, "an idempotency key has changed", before, after)
             self._must(before.request_digest == after.request_digest, "a request has changed", before, after)
+            sent_again = after.send_count > before.send_count and before.delivery is not None
+            self._must(not sent_again, "a request that somebody holds was given to another", before, after)
+            moved = after.deadline_epoch_ms != before.deadline_epoch_ms
+            asking = self.store.get_now(EXECUTION.key(TENANT, after.execution_id))
+            redriven = asking is not None and asking.redrive_count > before.redrive_count
+            self._must(redriven or not moved, "a deadline has moved", before, after)
             admitted = before.status is InteractionStatus.COMPLETED
             self._must(not admitted, "an admitted completion was written again", before, after)
         first = self._idempotency.setdefault(after.idempotency_key, after.interaction_id)

@@ -35,6 +35,7 @@ class Nemesis:
     Attributes:
         pause_s: mean time between two strikes.
         cancelled: executions whose cancel was acknowledged.
+        redriven: acknowledged re-drives, by execution.
     """
 
     world: World
@@ -43,18 +44,15 @@ class Nemesis:
     dice: Dice
     pause_s: float
     cancelled: set[ExecutionId] = field(factory=set)
+    redriven: dict[ExecutionId, int] = field(factory=dict)
 
-    async def run(self, nursery: trio.Nursery) -> NoReturn:
-        """Strikes for ever.
-
-        Args:
-            nursery: runs what a strike starts; an operator's call, or a drain, may outlive the troubles.
-        """
+    async def run(self) -> NoReturn:
         strikes = [strike for fault, strike in self._strikes().items() if fault in self.dice.faults]
-        while True:
-            await trio.sleep(self.dice.random.expovariate(1 / self.pause_s))
-            if strikes:
-                nursery.start_soon(self.dice.random.choice(strikes))
+        async with trio.open_nursery() as nursery:
+            while True:
+                await trio.sleep(self.dice.random.expovariate(1 / self.pause_s))
+                if strikes:
+                    nursery.start_soon(self.dice.random.choice(strikes))
 
     def _strikes(self) -> dict[Fault, Callable[[], Awaitable[None]]]:
         windows = {
@@ -110,14 +108,13 @@ class Nemesis:
         replica = await self._busy()
         if replica.up:
             self.dice.note(Fault.DRAIN, replica.gate.name)
-            await replica.drain()
+            self.world.nursery.start_soon(replica.drain)
 
     async def _drain_all(self) -> None:
         self.dice.note(Fault.DRAIN_ALL)
-        async with trio.open_nursery() as nursery:
-            for replica in self.hosts.replicas:
-                if replica.up:
-                    nursery.start_soon(replica.drain)
+        for replica in self.hosts.replicas:
+            if replica.up:
+                self.world.nursery.start_soon(replica.drain)
 
     async def _clock_steps(self) -> None:
         replica = self.dice.random.choice(self.hosts.replicas)
@@ -253,4 +250,7 @@ class Nemesis:
             confirmed_stopped=True,
             actor="operator",
         )
-        return await self._call(process, redrive)
+        if not await self._call(process, redrive):
+            return False
+        self.redriven[record.execution_id] = record.redrive_count + 1
+        return True

@@ -76,6 +76,12 @@ async def total(lines: AsyncIterator[Line], context: StepContext) -> Total:
     return Total(len(texts), ",".join(texts))
 
 
+async def gather(rows: AsyncIterator[Row], context: StepContext) -> Batch:
+    await FAULTS.get().step(context)
+    texts = [row.text async for row in rows]
+    return Batch(",".join(texts), len(texts))
+
+
 async def check(row: Row, context: StepContext) -> Row:
     """Its items are rejected when it fails, so it fails for reasons of its own only."""
     return _kept(row)
@@ -153,6 +159,14 @@ def _list(execution: ExecutionId, name: str, count: int, answered: Answered) -> 
     return list(answered(_interaction(execution, 1)))
 
 
+def _twice(execution: ExecutionId, name: str, count: int, answered: Answered) -> list[dict[str, Any]]:
+    return [answered(_interaction(execution, 3))]
+
+
+def _rounds(execution: ExecutionId, name: str, count: int, answered: Answered) -> list[dict[str, Any]]:
+    return [answered(_interaction(execution, 5, item)) for item in range(count)]
+
+
 def _nested(execution: ExecutionId, name: str, count: int, answered: Answered) -> list[dict[str, Any]]:
     children = [ids.child_id(ids.unit_id(execution, 1), item) for item in range(count)]
     return [answered(_interaction(child, 3)) for child in children]
@@ -200,14 +214,15 @@ PARSE = service("parse", "Batch", "Row", "ONE_TO_MANY")
 FINISH = service("finish", "Answer", "Line", more="maxConcurrency: 3")
 TOTAL = service("total", "Line", "Total", "MANY_TO_ONE")
 DEFAULT_ANSWER = 'onTimeout: {complete-with: {number: 0, text: "nobody answered"}}'
+HOOK = 'webhook, request: {url: "https://hooks.example/ask"}'
 HUMAN = "assignee: ann, group: clerks, remindAfter: PT4S, escalateTo: bob, escalateAfter: PT8S"
 
 
 def _scenarios() -> Sequence[Scenario]:
     functions: dict[str, Callable[..., Any]] = {
-        one.__name__: one for one in (begin, parse, grow, line, finish, again, total, check, sift)
+        one.__name__: one for one in (begin, parse, grow, line, finish, again, gather, total, check, sift)
     }
-    functions["more"] = grow
+    functions |= {"more": grow, "spread": parse}
     few = "maxConcurrency: 3"
     many_in = "cardinality: MANY_TO_ONE"
     many_out = "cardinality: ONE_TO_MANY"
@@ -222,6 +237,10 @@ def _scenarios() -> Sequence[Scenario]:
     defaulted = waiting(timeout="PT6S", settings=DEFAULT_ANSWER)
     briefly = waiting(more=few, timeout="PT30S")
     by_people = waiting(transport=people, timeout="PT60S")
+    twice = waiting(timeout="PT20S") + service("again", "Answer", "Row") + waiting("sign", transport=people)
+    gathered = service("again", "Answer", "Row") + service("gather", "Row", "Batch", "MANY_TO_ONE")
+    rounds = waiting(more=few, timeout="PT40S") + gathered + service("spread", "Batch", "Row", "ONE_TO_MANY")
+    sign = waiting("sign", timeout="PT30S")
     made = functools.partial(_made, functions)
     return (
         made("Chain", BEGIN + grow_twice + to_line, _chain),
@@ -238,6 +257,10 @@ def _scenarios() -> Sequence[Scenario]:
         made("ManyBoth", PARSE + waiting(more=both, timeout="PT30S") + in_order, _list, publish=True),
         made("Checked", PARSE + checked + briefly + in_order, _kept_items, publish=True, ordered=False),
         made("Sifted", PARSE + by_people + sifted + FINISH, _sifted_items, publish=True),
+        made("Hook", BEGIN + waiting(transport=HOOK, timeout="PT30S") + FINISH, _scalar),
+        made("Hooks", PARSE + waiting(transport=HOOK, timeout="PT60S") + FINISH, _items, publish=True),
+        made("Twice", BEGIN + twice + FINISH, _twice),
+        made("Rounds", PARSE + rounds + sign + FINISH, _rounds, publish=True, ordered=False),
         made("Nested", PARSE + by_people + then + FINISH, _nested, publish=True),
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import trio
-from attrs import define, field
+from attrs import define, field, frozen
 
 from tests.engine.world import TENANT, Lost, Process
 from tests.sim.coverage import Case, Coverage, Fault
@@ -45,6 +45,22 @@ class Hosts:
             await trio.sleep(RETRY_S)
 
 
+@frozen
+class _Way:
+    """How one answer travels.
+
+    Attributes:
+        straight: back to the process that has asked.
+    """
+
+    number: int
+    delay_s: float
+    process: Process
+    straight: bool
+    socket: ProviderSocket | None
+    token: str | None
+
+
 @define(eq=False, kw_only=True)
 class Channel:
     """The way of answers back to the cluster: like a broker's, it delays, doubles, reorders and drops.
@@ -52,6 +68,7 @@ class Channel:
     Attributes:
         nursery: answers that are on their way outlive who sent them.
         admitted: what was acknowledged as admitted, by interaction.
+        refused: interactions of which an answer was refused.
     """
 
     nursery: trio.Nursery
@@ -59,11 +76,25 @@ class Channel:
     dice: Dice
     coverage: Coverage
     admitted: dict[str, object] = field(factory=dict)
+    refused: set[str] = field(factory=set)
     _sent_count: int = 0
     _arrived: int = 0
 
-    def send(self, interaction_id: str, payload: object, process: Process, socket: ProviderSocket | None) -> None:
-        """Sends an answer on its way."""
+    def send(
+        self,
+        interaction_id: str,
+        payload: object,
+        process: Process,
+        socket: ProviderSocket | None = None,
+        token: str | None = None,
+    ) -> None:
+        """Sends an answer on its way.
+
+        Args:
+            process: that it was asked by.
+            socket: it was asked on; its place there is then free.
+            token: its resume token, if it has one.
+        """
         dice = self.dice
         if dice.happens(Fault.BROKER_DROPS, 0.04, interaction_id):
             return
@@ -71,41 +102,32 @@ class Channel:
         for _ in range(copies):
             self._sent_count += 1
             delay_s = dice.between(1, 15) if dice.happens(Fault.BROKER_DELAYS, 0.1, interaction_id) else 0.0
-            if dice.happens(Fault.ANSWER_ELSEWHERE, 0.3, interaction_id):
-                self.nursery.start_soon(self._carry, self._sent_count, delay_s, interaction_id, payload, process, None)
-            else:
-                self.nursery.start_soon(
-                    self._carry, self._sent_count, delay_s, interaction_id, payload, None, (process, socket)
-                )
+            elsewhere = dice.happens(Fault.ANSWER_ELSEWHERE, 0.3, interaction_id)
+            way = _Way(self._sent_count, delay_s, process, not elsewhere, socket, token)
+            self.nursery.start_soon(self._carry, interaction_id, payload, way)
 
-    async def _carry(
-        self,
-        number: int,
-        delay_s: float,
-        interaction_id: str,
-        payload: object,
-        avoid: Process | None,
-        by: tuple[Process, ProviderSocket | None] | None,
-    ) -> None:
-        await trio.sleep(delay_s)
-        if number < self._arrived:
+    async def _carry(self, interaction_id: str, payload: object, way: _Way) -> None:
+        await trio.sleep(way.delay_s)
+        if way.number < self._arrived:
             self.dice.happens(Fault.BROKER_REORDERS, 1, interaction_id)
-        self._arrived = max(self._arrived, number)
+        self._arrived = max(self._arrived, way.number)
+        straight = way.straight
         while True:
-            process = by[0] if by is not None and not by[0].gate.dead else await self.hosts.any(avoid)
+            straight = straight and not way.process.gate.dead
+            process = way.process if straight else await self.hosts.any(way.process)
             try:
-                done = await process.complete(interaction_id, payload, actor="provider")
+                done = await process.complete(interaction_id, payload, actor="provider", token=way.token)
             except (Lost, StoreError):
                 # Nobody has told us that it was taken: tell it again, perhaps elsewhere.
-                by = None
+                straight = False
                 await trio.sleep(RETRY_S)
                 continue
             except (Conflict, TimedOut) as refusal:
                 self._refused(interaction_id, refusal)
             else:
                 self._taken(done, payload)
-            if by is not None and by[1] is not None:
-                by[1].answered(interaction_id)
+            if straight and way.socket is not None:
+                way.socket.answered(interaction_id)
             return
 
     def _taken(self, done: Completed, payload: object) -> None:
@@ -116,8 +138,56 @@ class Channel:
 
     def _refused(self, interaction_id: str, refusal: Conflict | TimedOut) -> None:
         self.dice.trace.note(f"refused: {interaction_id} {refusal.code}")
+        self.refused.add(interaction_id)
         if refusal.code == "conflicting_completion":
             self.coverage.add(Case.CONFLICTING)
+
+
+@define(eq=False, kw_only=True)
+class Answers:
+    """How providers answer what they are asked, by socket or by webhook."""
+
+    channel: Channel
+    dice: Dice
+    _keys: dict[str, str] = field(factory=dict)
+
+    def to(
+        self, scenario: Scenario, envelope: Mapping[str, Any], process: Process, socket: ProviderSocket | None
+    ) -> None:
+        """Thinks about a request, however long it takes.
+
+        Args:
+            process: it was asked by.
+            socket: it came on; None: it came by webhook.
+        """
+        self.channel.nursery.start_soon(self._think, scenario, envelope, process, socket)
+
+    async def _think(
+        self, scenario: Scenario, envelope: Mapping[str, Any], process: Process, socket: ProviderSocket | None
+    ) -> None:
+        name, dice = envelope["interactionId"], self.dice
+        first = self._keys.setdefault(name, envelope["idempotencyKey"])
+        assert first == envelope["idempotencyKey"], f"{name} was asked under another key"
+        if dice.happens(Fault.ANSWER_NEVER, 0.05, name):
+            return
+        await trio.sleep(self._latency_s(envelope, process))
+        says = dice.random.choice(("yes", "no")) if dice.active else "yes"
+        answer = respond(envelope["requestPayload"], scenario.gives_many(envelope["stepId"]), says)
+        self.channel.send(name, answer, process, socket, envelope["resumeToken"])
+        again(self.channel, dice, name, answer, process)
+
+    def _latency_s(self, envelope: Mapping[str, Any], process: Process) -> float:
+        dice, name = self.dice, envelope["interactionId"]
+        if not dice.active:
+            return SETTLED_LATENCY_S
+        if dice.happens(Fault.ANSWER_EARLY, 0.2, name):
+            return 0.0
+        if dice.happens(Fault.ANSWER_LATE, 0.05, name):
+            left_s = float(envelope["deadlineEpochMs"] - process.runtime.now()) / 1000
+            return max(0.0, left_s) + dice.between(0, 3)
+        if dice.happens(Fault.ANSWER_SLOW, 0.15, name):
+            return dice.between(4, 12)
+        return dice.between(0.05, 1.0)
 
 
 @define(eq=False, kw_only=True)
@@ -126,9 +196,8 @@ class SocketProvider:
 
     scenario: Scenario
     hosts: Hosts
-    channel: Channel
+    answers: Answers
     dice: Dice
-    _keys: dict[str, str] = field(factory=dict)
 
     async def run(self) -> NoReturn:
         while True:
@@ -147,7 +216,7 @@ class SocketProvider:
             nursery.start_soon(self._leave_at_drain, process, nursery.cancel_scope)
             while True:
                 for raw in await socket.next_requests():
-                    self.channel.nursery.start_soon(self._answer, json.loads(raw), process, socket)
+                    self.answers.to(self.scenario, json.loads(raw), process, socket)
                 if self.dice.happens(Fault.DISCONNECT, 0.1, self.scenario.name):
                     break
             nursery.cancel_scope.cancel("the provider leaves")
@@ -155,31 +224,6 @@ class SocketProvider:
     async def _leave_at_drain(self, process: Process, scope: trio.CancelScope) -> None:
         await process.draining.wait()
         scope.cancel("the daemon drains")
-
-    async def _answer(self, envelope: Mapping[str, Any], process: Process, socket: ProviderSocket) -> None:
-        name, dice = envelope["interactionId"], self.dice
-        first = self._keys.setdefault(name, envelope["idempotencyKey"])
-        assert first == envelope["idempotencyKey"], f"{name} was asked under another key"
-        if dice.happens(Fault.ANSWER_NEVER, 0.05, name):
-            return
-        await trio.sleep(self._latency_s(envelope, process))
-        says = dice.random.choice(("yes", "no")) if dice.active else "yes"
-        answer = respond(envelope["requestPayload"], self.scenario.gives_many(envelope["stepId"]), says)
-        self.channel.send(name, answer, process, socket)
-        again(self.channel, dice, name, answer, process)
-
-    def _latency_s(self, envelope: Mapping[str, Any], process: Process) -> float:
-        dice, name = self.dice, envelope["interactionId"]
-        if not dice.active:
-            return SETTLED_LATENCY_S
-        if dice.happens(Fault.ANSWER_EARLY, 0.2, name):
-            return 0.0
-        if dice.happens(Fault.ANSWER_LATE, 0.05, name):
-            left_s = float(envelope["deadlineEpochMs"] - process.runtime.now()) / 1000
-            return max(0.0, left_s) + dice.between(0, 3)
-        if dice.happens(Fault.ANSWER_SLOW, 0.15, name):
-            return dice.between(4, 12)
-        return dice.between(0.05, 1.0)
 
 
 @define(eq=False, kw_only=True)
@@ -216,14 +260,14 @@ class People:
         question = json.loads(await payloads.text_of(process.runtime, record.tenant_id, question_of(record)))
         says = dice.random.choice(("yes", "no")) if dice.active else "yes"
         answer = respond(question, self.scenarios[record.pipeline_id].gives_many(record.step_id), says)
-        self.channel.send(name, answer, process, None)
+        self.channel.send(name, answer, process)
         again(self.channel, dice, name, answer, process)
 
 
 def again(channel: Channel, dice: Dice, name: str, answer: Any, process: Process) -> None:
     """Perhaps it is said twice, or taken back and said differently."""
     if dice.happens(Fault.ANSWER_TWICE, 0.1, name):
-        channel.send(name, answer, process, None)
+        channel.send(name, answer, process)
     if dice.happens(Fault.ANSWER_DIFFERENT, 0.1, name):
         other = json.loads(json.dumps(answer).replace('"yes ', '"changed ').replace('"no ', '"changed '))
-        channel.send(name, other, process, None)
+        channel.send(name, other, process)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
 import trio
@@ -11,6 +12,10 @@ from tests.engine.world import Lost, Process, World
 from tests.sim.clock import WallClock
 from tests.sim.coverage import Fault
 from tests.sim.faults import Dice, FaultyGate
+from tpfd.core.publication import OnExisting
+from tpfd.core.tokens import SigningKey
+
+KEY = SigningKey(None, b"the secret of the simulation")
 
 
 @define(eq=False, kw_only=True)
@@ -20,6 +25,7 @@ class Replica:
     Attributes:
         watches: it hears of other processes' commits.
         latency_s: longest time of a call's way to the store, and of the way back.
+        beside: what else runs in each process, until it dies or drains.
         dead: names of all processes that are gone, of every replica.
     """
 
@@ -29,6 +35,8 @@ class Replica:
     clock: WallClock
     watches: bool
     latency_s: float
+    on_existing: OnExisting
+    beside: Callable[[Process], Awaitable[None]]
     dead: set[str]
     process: Process = field(init=False)
     gate: FaultyGate = field(init=False)
@@ -59,13 +67,16 @@ class Replica:
             self.dice.happens(Fault.NEW_NAME, 1, name)
         self.gate = FaultyGate(name, dice=self.dice, latency_s=self.latency_s)
         self._down = trio.Event()
-        self.process = self.world.build(node, clock=self.clock, gate=self.gate)
+        self.process = self.world.build(
+            node, clock=self.clock, gate=self.gate, on_existing=self.on_existing, keys=(KEY,)
+        )
         # A new process has new random numbers, also under an old name.
         self.process.runtime.random.seed(self.dice.random.getrandbits(64))
         self.process.grace_s = self.dice.between(0.5, 5.0)
         self.gate.on_death = self._died
         self.dice.trace.note(f"{name} starts as {node}, clock ahead {self.clock.ahead_ms} ms")
         await self.world.nursery.start(self.process.run)
+        self.world.nursery.start_soon(self.beside, self.process)
         if self.watches:
             self.world.nursery.start_soon(self._watch, self.process)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,11 +19,12 @@ from tests.sim.providers import Channel
 from tests.sim.watched import WatchedStore
 from tpfd import payloads
 from tpfd.core.awaits import answer_of
-from tpfd.core.kinds import EXECUTION, INTERACTION, KINDS, PERMIT, SOCKET, UNIT
+from tpfd.core.kinds import EXECUTION, INTERACTION, KINDS, LATE, PERMIT, SOCKET, UNIT
 from tpfd.core.records import (
     ExecutionId,
     ExecutionRecord,
     ExecutionStatus,
+    FactType,
     InteractionStatus,
     JsonText,
     UnitStatus,
@@ -113,8 +115,25 @@ class Settling:
             record = self.store.get_now(EXECUTION.key(TENANT, execution_id))
             if record is None:
                 self._violate(f"{execution_id} was accepted and is gone")
-            elif record.status is S.SUCCEEDED:
+                continue
+            await self._check_history(record)
+            if record.status is S.SUCCEEDED:
                 await self._check_output(record, accepted)
+
+    async def _check_history(self, record: ExecutionRecord) -> None:
+        """What a person reads tells of its beginning and its end, once each."""
+        facts = await self.store.history(TENANT, record.execution_id, after=0, limit=10_000)
+        told = Counter(sequenced.fact.type for sequenced in facts)
+        succeeded, cancelled = record.status is S.SUCCEEDED, record.status is S.CANCELLED
+        for fact_type, count in (
+            (FactType.RUN_SUBMITTED, 1),
+            (FactType.RUN_SUCCEEDED, int(succeeded)),
+            (FactType.RUN_CANCELLED, int(cancelled)),
+            (FactType.PUBLICATION_COMPLETED, int(succeeded and record.publication is not None)),
+            (FactType.RUN_REDRIVEN, record.redrive_count),
+        ):
+            if told[fact_type] != count:
+                self._violate(f"its history tells of {told[fact_type]} {fact_type}, and it is {record}")
 
     def _nothing_is_left_open(self) -> None:
         for interaction in self.store.rows(INTERACTION):
@@ -141,6 +160,13 @@ class Settling:
             record = self.store.get_now(EXECUTION.key(TENANT, execution_id))
             if record is None or record.status is not S.CANCELLED:
                 self._violate(f"its cancel was acknowledged, but it is {record}")
+        for execution_id, redrive_count in self.nemesis.redriven.items():
+            record = self.store.get_now(EXECUTION.key(TENANT, execution_id))
+            if record is None or record.redrive_count < redrive_count:
+                self._violate(f"its re-drive {redrive_count} was acknowledged, but it is {record}")
+        kept = {late.interaction_id for late in self.store.rows(LATE)}
+        for name in sorted(self.channel.refused - kept):
+            self._violate(f"an answer to {name} was refused and not kept")
         for name, payload in self.channel.admitted.items():
             if self._answers.get(name) != payload:
                 self._violate(f"{name}: {payload} was acknowledged, {self._answers.get(name)} stands")
