@@ -59,6 +59,11 @@ SCALAR = program(BEGIN + waiting(transport=API, timeout="PT1M") + FINISH, {"begi
 LIVE = program(
     PARSE + waiting(more="maxConcurrency: 3", timeout="PT1M") + FINISH, {"parse": parse, "finish": finish}, publish=True
 )
+PATIENT = program(
+    PARSE + waiting(more="maxConcurrency: 3", timeout="PT10M") + FINISH,
+    {"parse": parse, "finish": finish},
+    publish=True,
+)
 QUICK = program(BEGIN + service("to_line", "Row", "Line", more=INLINE), {"begin": begin, "to_line": to_line})
 SLOW = program(BEGIN + service("slowly", "Row", "Line"), {"begin": begin, "slowly": slowly}, publish=True)
 BROKEN = program(BEGIN + service("fail", "Row", "Line"), {"begin": begin, "fail": fail})
@@ -263,7 +268,7 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario("submit-large", (QUICK,), submit_large, submitted_large),
     Scenario("scalar-await", (SCALAR,), scalar, answered),
     Scenario("live-stream", (LIVE,), live, published),
-    Scenario("demotion", (LIVE,), demotion, published),
+    Scenario("demotion", (PATIENT,), demotion, published),
     Scenario("timeout", (SCALAR,), timeout, timed_out),
     Scenario("live-timeout", (LIVE,), live_timeout, live_timed_out),
     Scenario("retry", (BROKEN,), retry, exhausted),
@@ -273,5 +278,5 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario("drain", (NAMED_LIVE, SLOW), drain, drained),
     Scenario("retention", (LIVE,), retention, removed, policy=BRIEF),
     Scenario("live-beside", (LIVE,), live, published, beside=True),
-    Scenario("demotion-beside", (LIVE,), demotion, published, beside=True),
+    Scenario("demotion-beside", (PATIENT,), demotion, published, beside=True),
 )

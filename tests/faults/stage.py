@@ -42,7 +42,7 @@ class Scenario:
     expect: Callable[[Stage], None]
     beside: bool = False
     policy: ExecutionPolicy = FAST
-    quiet_s: float = 120.0
+    quiet_s: float = 65.0  # two sweeps and a little
 
 
 @define(eq=False)
@@ -170,7 +170,7 @@ class Stage:
     async def until(self, condition: Callable[[], bool], within_s: float = 3600.0) -> None:
         with trio.fail_after(within_s):
             while not condition():
-                await trio.sleep(0.1)
+                await trio.sleep(0.2)
 
     async def until_status(self, execution_id: str, *statuses: S) -> None:
         await self.until(lambda: self.record(execution_id).status in statuses)
