@@ -240,7 +240,7 @@ def drained(stage: Stage) -> None:
 
 
 NAMED_LIVE = program(
-    PARSE + waiting(more="maxConcurrency: 3", timeout="PT1M") + FINISH,
+    PARSE + waiting(more="maxConcurrency: 3", timeout="PT10M") + FINISH,
     {"parse": parse, "finish": finish},
     publish=True,
     name="Live",
