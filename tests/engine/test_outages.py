@@ -74,6 +74,7 @@ async def test_a04_a_wall_clock_that_steps_back_stops_nothing_and_times_out_noth
     parked = await a.submit(batch(1), pipeline="test")
     running = await a.submit(batch(1), pipeline="long")
     await world.until_status(parked.execution_id, S.WAITING_EXTERNAL)
+    await world.until_status(running.execution_id, S.RUNNING)
     clock.ahead_ms = -7_200_000
     quick = await a.submit(batch(1), pipeline="quick")
     await world.until_status(quick.execution_id, S.SUCCEEDED, within_s=31)
