@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import pytest
 import trio
@@ -14,8 +14,6 @@ from tests.engine.pipelines import (
     BEGIN,
     INLINE,
     PARSE,
-    Batch,
-    Functions,
     Line,
     Row,
     batch,
@@ -285,101 +283,6 @@ async def test_a26_recovery_depends_on_the_lease_of_the_execution_and_not_on_the
     record = await world.until_status(orphan, S.SUCCEEDED, within_s=TAKEOVER_S + 10)
     assert (record.fence, record.worker_losses) == (2, 1)
     await world.until_status(other.execution_id, S.SUCCEEDED)
-
-
-# ── user code that does not do what it is told ──
-
-
-@pytest.mark.parametrize("why", ["the lease is lost", "the store is away"])
-async def test_a22_a_step_that_swallows_its_cancel_commits_nothing_and_does_not_keep_its_lease(
-    world: World, expected: Expected, why: str
-) -> None:
-    stubborn = 1
-    let_go = trio.Event()
-
-    async def deaf(row: Row) -> Line:
-        nonlocal stubborn
-        if stubborn:
-            stubborn -= 1
-            while not let_go.is_set():
-                try:
-                    await let_go.wait()
-                except trio.Cancelled:
-                    with trio.CancelScope(shield=True):
-                        await trio.sleep(1)
-        return Line(row.number, "deaf" if not stubborn and let_go.is_set() else "fresh")
-
-    world.load(program(BEGIN + service("deaf", "Row", "Line"), {"begin": begin, "deaf": deaf}))
-    a = await world.start("a")
-    execution = await claimed_by(world, a, batch(1))
-    expected.error("claim_failed", "sweep_failed", "socket_renewal_failed")
-    a.gate.failing = "cut off"
-    try:
-        await trio.sleep(TRUST_S + 1)
-        if why == "the lease is lost":
-            await trio.sleep(TAKEOVER_S)
-        a.gate.failing = None
-        b = await world.start("b")
-        record = await world.until_status(execution, S.SUCCEEDED, within_s=3 * TAKEOVER_S)
-        assert (record.fence, record.worker_losses) == (2, 1)
-    finally:
-        let_go.set()
-    await trio.sleep(100)
-    assert await world.execution(execution) == record
-    assert await b.result(execution) == {"number": 1, "text": "fresh"}
-    assert a.running() == []
-
-
-@pytest.mark.parametrize("where", ["step", "source", "transform", "reduction"])
-async def test_user_code_that_raises_while_it_is_cancelled_does_not_end_the_daemon(
-    world: World, expected: Expected, where: str
-) -> None:
-    async def at(here: str) -> None:
-        if where == here and not cut.is_set():
-            cut.set()
-            try:
-                await trio.sleep_forever()
-            finally:
-                raise ValueError("its clean-up failed")
-
-    cut = trio.Event()
-
-    async def source(batch: Batch) -> AsyncIterator[Row]:
-        for number in range(batch.count):
-            await at("source")
-            yield Row(number, "")
-
-    async def step(row: Row) -> Row:
-        await at("step")
-        return row
-
-    async def transform(rows: AsyncIterator[Row]) -> AsyncIterator[Row]:
-        async for row in rows:
-            await at("transform")
-            yield row
-
-    async def reduction(rows: AsyncIterator[Row]) -> Line:
-        count = len([row async for row in rows])
-        await at("reduction")
-        return Line(count, "")
-
-    steps = (
-        service("source", "Batch", "Row", "ONE_TO_MANY")
-        + service("step", "Row", "Row")
-        + service("transform", "Row", "Row", "MANY_TO_MANY")
-        + service("reduction", "Row", "Line", "MANY_TO_ONE")
-    )
-    functions: Functions = {"source": source, "step": step, "transform": transform, "reduction": reduction}
-    world.load(program(steps, functions))
-    a = await world.start("a")
-    done = await a.submit(batch(3))
-    await cut.wait()
-    expected.error("claim_failed", "sweep_failed", "socket_renewal_failed")
-    a.gate.failing = "cut off"
-    await trio.sleep(TRUST_S + 1)
-    a.gate.failing = None
-    assert not a.ended.is_set()
-    await world.until_status(done.execution_id, S.SUCCEEDED)
 
 
 async def test_a_cancelled_execution_stops_its_attempt(world: World) -> None:

@@ -8,12 +8,9 @@ its own.
 from __future__ import annotations
 
 import functools
-import json
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from random import Random
-from typing import Any, TypeVar
+from typing import Any
 
 import trio
 from attrs import define, evolve, field
@@ -21,6 +18,8 @@ from attrs import define, evolve, field
 from tests.engine.disk import Disk, MemoryTarget
 from tests.engine.gate import Gate, GatedStore
 from tests.engine.observed import ObservedStore
+from tests.engine.process import TENANT, Lost, Process
+from tests.engine.provider import Envelope, Provider, echo
 from tpfd.awaits.admission import Admission
 from tpfd.awaits.live import LiveAwaits
 from tpfd.awaits.sessions import Sessions
@@ -34,9 +33,7 @@ from tpfd.core.records import (
     ExecutionRecord,
     ExecutionStatus,
     Fact,
-    InteractionId,
     InteractionRecord,
-    TenantId,
 )
 from tpfd.core.tokens import SigningKey
 from tpfd.dispatch.memory import MemoryRejects
@@ -47,8 +44,7 @@ from tpfd.engine.leases import LeaseKeeper
 from tpfd.engine.rejecting import Rejecting
 from tpfd.engine.sweeper import Sweeper
 from tpfd.engine.tidying import Tidying
-from tpfd.errors import AdmissionError, Conflict, DispatchError, TpfdError
-from tpfd.http.service import Completed, Completion, SubmitItem, Submitted
+from tpfd.errors import DispatchError
 from tpfd.metrics import Metrics
 from tpfd.objects.formats import make_encoder
 from tpfd.objects.publisher import ObjectPublisher
@@ -62,16 +58,26 @@ from tpfd.stores.protocol import Store
 from tpfd.transports.envelopes import EnvelopeWriter
 from tpfd.transports.websocket import ProviderSockets, take_back
 
-T = TypeVar("T")
+__all__ = [
+    "POLICY",
+    "SETTINGS",
+    "START_EPOCH_MS",
+    "TENANT",
+    "Envelope",
+    "Letters",
+    "Lost",
+    "Process",
+    "Provider",
+    "S",
+    "SkewedClock",
+    "World",
+    "echo",
+]
+
 S = ExecutionStatus
-TENANT = TenantId("t1")
 POLICY = ExecutionPolicy()
 SETTINGS = EngineSettings(live_idle_ms=60_000)
 START_EPOCH_MS = 1_800_000_000_000
-
-
-class Lost(Exception):
-    """The process died during the call."""
 
 
 @define(eq=False)
@@ -268,182 +274,3 @@ class World:
 def _pause_s(began: float) -> float:
     """Looks often at first; hours of virtual time need not be looked through so closely."""
     return 0.05 if trio.current_time() - began < 60 else 0.5
-
-
-@define(eq=False, kw_only=True)
-class Process:
-    """One daemon without its edge."""
-
-    world: World
-    gate: Gate
-    runtime: Runtime
-    sessions: Sessions
-    keeper: LeaseKeeper
-    attempts: Attempts
-    claims: ClaimLoop
-    sweeper: Sweeper
-    sockets: ProviderSockets
-    rejects: MemoryRejects
-    submitting: Submitting
-    coordinator: Coordinator
-    draining: trio.Event
-    grace_s: float = 20.0
-    ended: trio.Event = field(factory=trio.Event)
-    _scope: trio.CancelScope = field(factory=trio.CancelScope)
-    _connections: list[trio.CancelScope] = field(factory=list)
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """The nursery tree of the daemon, with its drain."""
-        with self._scope:
-            async with trio.open_nursery() as services:
-                services.start_soon(self.keeper.run)
-                services.start_soon(self.sockets.run)
-                async with trio.open_nursery() as work:
-                    async with trio.open_nursery() as intake:
-                        intake.start_soon(self.claims.run, work)
-                        intake.start_soon(self.sweeper.run)
-                        task_status.started()
-                        await self.draining.wait()
-                        self.runtime.bells.ring_all()
-                        self.attempts.release_live()
-                        intake.cancel_scope.cancel("drain")
-                    with trio.move_on_after(self.grace_s):
-                        await self.claims.idle()
-                    work.cancel_scope.cancel("the drain's grace is over")
-                services.cancel_scope.cancel("the daemon has drained")
-        self.ended.set()
-
-    def kill(self) -> None:
-        """The process is gone between two instructions."""
-        self.gate.dead = True
-        self.vanish()
-
-    def vanish(self) -> None:
-        self._scope.cancel("killed")
-        for connection in self._connections:
-            connection.cancel("killed")
-
-    async def drain(self) -> None:
-        """Drains it and waits until it has ended."""
-        self.draining.set()
-        await self.ended.wait()
-
-    async def call(self, request: Callable[..., Awaitable[T]], *args: Any, **named: Any) -> T:
-        """A client's call. Raises Lost when the process dies meanwhile."""
-        with trio.CancelScope() as scope:
-            self._connections.append(scope)
-            if self.gate.dead:
-                scope.cancel("nobody there")
-            try:
-                return await request(*args, **named)
-            finally:
-                self._connections.remove(scope)
-        raise Lost
-
-    async def submit(self, data: object, *, key: str | None = None, pipeline: str | None = None) -> Submitted:
-        item = SubmitItem(input=data, key=key, pipeline=pipeline)
-        return await self.call(self.coordinator.submit, TENANT, item, trace_parent=None)
-
-    async def complete(
-        self, interaction_id: str, payload: object, *, actor: str = "somebody", token: str | None = None
-    ) -> Completed:
-        completion = Completion(
-            tenant_id=TENANT,
-            interaction_id=interaction_id,
-            correlation_id=None,
-            resume_token=token,
-            idempotency_key=None,
-            payload=payload,
-            actor=actor,
-        )
-        return await self.call(self.coordinator.complete, completion)
-
-    async def redrive(self, record: ExecutionRecord, *, allow_failed: bool = True) -> ExecutionRecord:
-        return await self.call(
-            self.coordinator.redrive,
-            TENANT,
-            record.execution_id,
-            expected_version=record.version,
-            reason="mended",
-            allow_failed=allow_failed,
-            confirmed_stopped=False,
-            actor="ops",
-        )
-
-    async def cancel(self, execution_id: str) -> ExecutionRecord:
-        return await self.call(self.coordinator.cancel, TENANT, execution_id, reason="not wanted", actor="ops")
-
-    async def result(self, execution_id: str) -> Any:
-        text = await self.coordinator.result_json(await self.world.execution(execution_id))
-        return None if text is None else json.loads(text)
-
-    def running(self) -> list[ExecutionId]:
-        return [lease.record.execution_id for lease in self.keeper.held()]
-
-
-Envelope = dict[str, Any]
-
-
-def echo(envelope: Envelope) -> object:
-    """Answers with what was asked."""
-    request = envelope["requestPayload"]
-    return {"number": request["number"], "text": f"ok {request['text']}"}
-
-
-@define(eq=False, kw_only=True)
-class Provider:
-    """An outside actor attached to one process; it answers through another if it is told so.
-
-    Attributes:
-        answer: the payload for a request; None: it keeps silent.
-        latency_s: time it takes, in seconds.
-        asked: how often it was asked each interaction.
-        refused: answers that came too late, or that differed.
-        outstanding_max: most requests it had in hand at once.
-    """
-
-    process: Process
-    through: Process | None = None
-    step: str = "ask"
-    credit: int = 100
-    latency_s: float = 0.02
-    answer: Callable[[Envelope], object] = echo
-    asked: Counter[InteractionId] = field(factory=Counter)
-    envelopes: list[Envelope] = field(factory=list)
-    refused: list[TpfdError] = field(factory=list)
-    outstanding: int = 0
-    outstanding_max: int = 0
-    scope: trio.CancelScope = field(factory=trio.CancelScope)
-    detached: trio.Event = field(factory=trio.Event)
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serves until its process dies or `scope` is cancelled."""
-        with self.scope, suppress(Lost):
-            await self.process.call(self._serve, task_status)
-        self.detached.set()
-
-    async def _serve(self, task_status: trio.TaskStatus[None]) -> None:
-        attach = self.process.coordinator.attach(TENANT, pipeline=None, step_ids=[self.step], credit=self.credit)
-        async with attach as socket, trio.open_nursery() as nursery:
-            task_status.started()
-            while True:
-                for raw in await socket.next_requests():
-                    envelope = json.loads(raw)
-                    self.envelopes.append(envelope)
-                    self.asked[InteractionId(envelope["interactionId"])] += 1
-                    self.outstanding += 1
-                    self.outstanding_max = max(self.outstanding_max, self.outstanding)
-                    nursery.start_soon(self._answer, socket, envelope)
-
-    async def _answer(self, socket: Any, envelope: Envelope) -> None:
-        await trio.sleep(self.latency_s)
-        payload = self.answer(envelope)
-        if payload is None:
-            return
-        self.outstanding -= 1
-        through = self.through or self.process
-        try:
-            await through.complete(envelope["interactionId"], payload, actor="provider")
-        except (AdmissionError, Conflict) as error:
-            self.refused.append(error)
-        socket.answered(envelope["interactionId"])
