@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Callable
 
 import trio
@@ -51,8 +50,6 @@ def run(loaded: Loaded, reread: Callable[[], Loaded]) -> int:
     """
     config = loaded.config
     logs.configure(config.telemetry.log.format, config.telemetry.log.level, environ=os.environ)
-    # The store's writer thread and the event loop take turns; the usual 5 ms would make each wait for the other.
-    sys.setswitchinterval(0.0005)
     try:
         trio.run(_main, loaded, reread)
     except BaseExceptionGroup as group:
