@@ -146,18 +146,19 @@ class _Stream(httpcore.AsyncNetworkStream):
         secured = trio.SSLStream(
             self._stream, ssl_context, server_hostname=server_hostname or self._host, https_compatible=True
         )
+        shaken = False
         try:
             await secured.do_handshake()
+            shaken = True
         except trio.BrokenResourceError as error:
-            await self.aclose()
             cause = error.__cause__
             if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError):
                 reason = getattr(cause, "verify_message", "") or cause.reason or "TLS error"
                 raise Refused(f"no safe connection to {self._host}: {reason}") from error
             raise Unreachable(f"{self._host} ended the connection while it was secured") from error
-        except BaseException:
-            await self.aclose()
-            raise
+        finally:
+            if not shaken:
+                await self.aclose()
         return _Stream(secured, self._host)
 
     def get_extra_info(self, info: str) -> typing.Any:
