@@ -47,6 +47,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "metrics": set(),
     "ops": BASE,
     "boundaries": BASE | {"core", "ops"},
+    "aws": BASE | TOOLS | {"core"},
     # what pipelines are made ready with, and what every task is given
     "steps": BASE | {"core", "ops"},
     "config": BASE | {"pipeline"},
@@ -55,14 +56,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "payloads": BASE | TOOLS | RUN,
     "due": {"core", "stores"},
     # providers
-    "stores": BASE | TOOLS | {"core"},
-    "dispatch": BASE | TOOLS | {"core"},
-    "transports": BASE | TOOLS | RUN | {"payloads"},
+    "stores": BASE | TOOLS | {"core", "aws"},
+    "dispatch": BASE | TOOLS | {"core", "aws"},
+    "transports": BASE | TOOLS | RUN | {"payloads", "aws"},
     "workers": BASE | TOOLS | RUN | {"payloads"},
     # tasks
     "engine": BASE | TOOLS | RUN | {"payloads", "steps", "due", "dispatch"},
     "awaits": BASE | TOOLS | RUN | {"payloads"},
-    "objects": BASE | TOOLS | {"core", "stores"},
+    "objects": BASE | TOOLS | {"core", "stores", "aws"},
     # the edge
     "http": BASE | TOOLS | {"core", "codec"},
     "service": BASE | TOOLS | RUN | {"payloads", "awaits", "http", "transports"},
@@ -71,10 +72,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     | TOOLS
     | RUN
     | {"config", "stores", "dispatch", "transports", "workers", "engine", "awaits", "objects", "http", "service"}
-    | {"examples"},
-    "cli": BASE | {"core", "pipeline", "program", "config", "client", "daemon", "examples"},
+    | {"examples", "aws"},
+    "cli": BASE | {"aws", "blocking", "core", "pipeline", "program", "config", "client", "daemon", "examples"},
     # shipped examples: a provider program of their own beside the steps
-    "examples": BASE | {"core", "codec", "client", "http", "objects", "steps"},
+    "examples": BASE | {"aws", "blocking", "core", "codec", "client", "http", "objects", "steps", "transports"},
 }
 
 # Providers: modules of one never import those of another, and only the daemon names them. What stands in no row of its
@@ -83,7 +84,7 @@ PROVIDERS: dict[str, dict[str, tuple[str, ...]]] = {
     "stores": {"memory": ("memory",), "sqlite": ("sqlite*",), "dynamodb": ("dynamodb*",)},
     "dispatch": {"lines": ("lines",), "memory": ("memory",), "sqs": ("sqs*",)},
     "transports": {
-        "websocket": ("websocket*", "permits"),
+        "websocket": ("websocket*",),
         "webhook": ("webhook*", "checked_network", "allow_list"),
         "kafka": ("kafka*",),
         "sqs": ("sqs*",),
@@ -95,17 +96,21 @@ NAMES_PROVIDERS = "daemon.*"
 NAMED_ELSEWHERE = {
     # The service hands an attached provider's socket to the transport that is made of such sockets.
     ("service.coordinator", "transports.websocket"),
+    # The example's provider is the other side of the same topics.
+    ("examples.provider.kafka", "transports.kafka_settings"),
+    ("examples.provider.kafka", "transports.kafka_source"),
+    ("examples.provider.kafka", "transports.kafka_wire"),
 }
 
 # Libraries, and the only modules that may know of them. A library that is not here may be used by all.
 NOWHERE: tuple[str, ...] = ()
 LIBRARIES: dict[str, tuple[str, ...]] = {
     "asyncio": NOWHERE,
-    "boto3": ("stores.dynamodb*", "dispatch.sqs*", "transports.sqs*", "workers.sqs*", "objects.s3*"),
-    "botocore": ("stores.dynamodb*", "dispatch.sqs*", "transports.sqs*", "workers.sqs*", "objects.s3*"),
+    "boto3": ("aws.clients",),
+    "botocore": ("aws.clients", "aws.failures"),
     "cattrs": ("codec.*",),
     "click": ("cli.*",),
-    "confluent_kafka": ("transports.kafka*",),
+    "confluent_kafka": ("transports.kafka*", "cli.demo.kafka_link"),
     "grpc": ("workers.grpc*",),
     "h11": ("http.*",),
     "httpcore": ("transports.webhook_http", "transports.checked_network", "daemon.webhooks"),

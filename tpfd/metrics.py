@@ -117,6 +117,9 @@ class Metrics(Collector):
         )
         self.lease_losses = Counted("tpf_execution_lease_losses", "Attempts that lost their lease.", "pipeline")
         self.in_flight = Level("tpf_executions_in_flight", "Executions that this daemon runs now.")
+        self.work_hints = Counted(
+            "tpf_work_hints", "Hints of due work between hosts: sent and received, by what became of them.", "outcome"
+        )
         # awaits
         self.interactions_dispatched = Counted(
             "tpf_await_interaction_dispatched", "Interactions handed to their transport.", *step
@@ -153,9 +156,15 @@ class Metrics(Collector):
         self.oldest_parked_s = Level("tpf_oldest_parked_seconds", "Age of the oldest open interaction.", *step)
         # store and channels
         self.store_decisions = Level("tpf_store_decisions", "Decisions taken since the start.")
-        self.store_commits = Level("tpf_store_commits", "Commits since the start; each costs one sync of the disk.")
+        self.store_commits = Level("tpf_store_commits", "Commits since the start; each costs a sync, or a request.")
         self.store_largest_group = Level("tpf_store_largest_group", "Most decisions in one commit.")
         self.store_waiting = Level("tpf_store_waiting", "Decisions that wait for the writer.")
+        self.aws_requests = Counted(
+            "tpf_aws_requests", "Requests to AWS, by outcome.", "service", "operation", "outcome"
+        )
+        self.store_items = Counted(
+            "tpf_store_items", "Items of DynamoDB asked for, shown, written or checked.", "operation", "table"
+        )
         self.channel_items = Level("tpf_channel_items", "Items waiting in memory channels before a step.", *step)
         self.channel_capacity = Level("tpf_channel_capacity", "Items that those channels can hold.", *step)
         # edge

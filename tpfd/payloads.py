@@ -1,7 +1,8 @@
 """Payloads that are not in their record: large values in chunks, the outputs of a unit's children in pages.
 
-A large value is stored once, under an id made of its owner, slot and digest, and never changed: chunks first, the
-manifest last, so that a manifest that can be read always has all its chunks.
+A large value is stored once, under an id made of its owner, slot and digest, and never changed: the manifest first, so
+that whatever is left of it by a process that died is found with its owner; then the chunks; and only then may a record
+name it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from tpfd.codec.strict_json import parse_json
 from tpfd.core.kinds import CHILD_BY_UNIT, CHUNK, MANIFEST
-from tpfd.core.records import ExecutionId, JsonText, Payload, TenantId
+from tpfd.core.records import JsonText, Payload, TenantId
 from tpfd.core.stored import PayloadChunk, PayloadManifest
 from tpfd.core.transact import Decision, Key, Snapshot
 from tpfd.errors import InternalError, StoreError, TooLarge
@@ -29,8 +30,11 @@ PAGE_COUNT = 200
 """Children read at a time."""
 
 
-async def stored(runtime: Runtime, tenant_id: TenantId, owner: ExecutionId, slot: str, payload: Payload) -> Payload:
+async def stored(runtime: Runtime, tenant_id: TenantId, owner: str, slot: str, payload: Payload) -> Payload:
     """The payload as it goes into a record: as it is, or stored apart and referred to.
+
+    Args:
+        owner: an execution, with whose root it is removed; or a name that begins no execution's id.
 
     Raises:
         TooLarge: it is over `max_payload_bytes`; nothing was stored.
@@ -44,14 +48,12 @@ async def stored(runtime: Runtime, tenant_id: TenantId, owner: ExecutionId, slot
     if len(data) > limit:
         raise TooLarge(f"the {slot} has {len(data):,} bytes; execution.max-payload allows {limit:,}")
     digest = hashlib.sha256(data).hexdigest()
-    stored_id = id_of(owner, slot, digest)
+    stored_id = f"{owner}.{slot}.{digest}"
     parts = [text[at : at + CHUNK_CHARS] for at in range(0, len(text), CHUNK_CHARS)]
     chunks = [
         PayloadChunk(tenant_id=tenant_id, chunk_id=chunk_id(stored_id, number), text=part)
         for number, part in enumerate(parts)
     ]
-    for first in range(0, len(chunks), CHUNKS_PER_DECISION):
-        await _put(runtime, chunks[first : first + CHUNKS_PER_DECISION])
     manifest = PayloadManifest(
         tenant_id=tenant_id,
         stored_id=stored_id,
@@ -61,22 +63,23 @@ async def stored(runtime: Runtime, tenant_id: TenantId, owner: ExecutionId, slot
         created_epoch_ms=runtime.now(),
     )
     await _put(runtime, [manifest])
+    for first in range(0, len(chunks), CHUNKS_PER_DECISION):
+        await _put(runtime, chunks[first : first + CHUNKS_PER_DECISION])
     return Payload(type_name=payload.type_name, stored_id=stored_id, item_count=payload.item_count)
 
 
-def id_of(owner: ExecutionId, slot: str, digest: str) -> str:
-    """Under which a large value of an execution is stored."""
-    return f"{owner}.{slot}.{digest}"
+def rows_of(manifest: PayloadManifest) -> list[Key[Any]]:
+    """All rows of a stored value, to remove them. The manifest is the last to go, as it was the first to come."""
+    chunks = [
+        CHUNK.key(manifest.tenant_id, chunk_id(manifest.stored_id, number)) for number in range(manifest.chunk_count)
+    ]
+    return [*chunks, MANIFEST.key_of(manifest)]
 
 
 async def keys_of(runtime: Runtime, tenant_id: TenantId, stored_id: str) -> list[Key[Any]]:
-    """All rows of a stored value, to remove them; none if it is not there."""
+    """The same by a value's name; none if it is not there. Raises StoreError."""
     manifest = await runtime.store.get(MANIFEST.key(tenant_id, stored_id))
-    if manifest is None:
-        return []
-    chunks = [CHUNK.key(tenant_id, chunk_id(stored_id, number)) for number in range(manifest.chunk_count)]
-    # The manifest is the last to go, as it was the last to come.
-    return [*chunks, MANIFEST.key_of(manifest)]
+    return [] if manifest is None else rows_of(manifest)
 
 
 async def discard(runtime: Runtime, tenant_id: TenantId, payload: Payload) -> None:

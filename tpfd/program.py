@@ -16,13 +16,13 @@ from tpfd.pipeline.contract import StepFunction
 from tpfd.pipeline.model import Cardinality, Parallelism, Pipeline, Step, StepKind
 from tpfd.pipeline.routing import Routing
 
-QUEUED_TRANSPORTS = frozenset({"websocket", "webhook"})
+QUEUED_TRANSPORTS = frozenset({"websocket", "webhook", "kafka", "sqs"})
 """Transports whose requests wait in a queue until somebody takes them: a socket, or our own sender."""
 
-LIVE_TRANSPORTS = frozenset({"websocket"})
+LIVE_TRANSPORTS = frozenset({"websocket", "kafka", "sqs"})
 """Transports whose answers can be handed to a live session."""
 
-ENDPOINT_TRANSPORTS = frozenset({"websocket"})
+ENDPOINT_TRANSPORTS = frozenset({"websocket", "kafka", "sqs"})
 """Transports with an endpoint to which an admission budget belongs."""
 
 
@@ -219,10 +219,6 @@ def _not_yet(pipeline: Pipeline) -> list[Problem]:
             problems.append(Problem(f"{path}.kind", "command steps are not supported by this release of tpfd"))
         if step.kind is not StepKind.AWAIT:
             continue
-        if step.await_spec is not None and step.await_spec.transport not in ("interaction-api", "websocket", "webhook"):
-            known = "interaction-api, websocket or webhook"
-            message = f"transport {step.await_spec.transport} is not supported by this release; use {known}"
-            problems.append(Problem(f"{path}.await.transport.type", message))
         if step.cardinality is Cardinality.ONE_TO_ONE and not _numbered(pipeline, step.index):
             message = "the items before this await have no stable numbers: a retry could not tell them apart"
             problems.append(Problem(path, f"{message}; expand one value, with only one-to-one steps up to the await"))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from random import Random
+from typing import Protocol, TypeVar
 
 import trio
 from attrs import define, field, frozen
@@ -15,12 +16,14 @@ from tpfd.core.commit import Committed, commit
 from tpfd.core.events import Event, ExecutionPolicy
 from tpfd.core.kinds import EXECUTION
 from tpfd.core.records import ExecutionId, ExecutionRecord, TenantId
-from tpfd.core.transact import Read
+from tpfd.core.transact import Decide, Read
 from tpfd.errors import NotFound
 from tpfd.items import Item
 from tpfd.metrics import Metrics
 from tpfd.program import Program
 from tpfd.stores.protocol import Store
+
+T = TypeVar("T")
 
 
 @frozen(kw_only=True)
@@ -76,6 +79,13 @@ class Bells:
             bell.ring()
 
 
+class CommitDue(Protocol):
+    """Commits a decision that makes executions due; who does it may begin with them at once."""
+
+    async def __call__(self, reads: Iterable[Read], decide: Decide[T], count: int) -> T:
+        """As ``Store.transact``. `count`: executions that become due, at most."""
+
+
 @frozen(kw_only=True)
 class Runtime:
     """The surroundings of the engine in one process.
@@ -114,7 +124,8 @@ class Runtime:
             return self.programs[pipeline_id]
         except KeyError:
             known = ", ".join(sorted(self.programs)) or "none"
-            raise NotFound(f"no pipeline {pipeline_id!r} is loaded here; loaded: {known}") from None
+            message = f"no pipeline {pipeline_id!r} is loaded here; loaded: {known}"
+            raise NotFound(message, code="pipeline_not_loaded") from None
 
     async def commit(self, tenant_id: TenantId, execution_id: ExecutionId, event: Event) -> Committed:
         """Applies one event to one execution and rings for what it made due.

@@ -19,7 +19,7 @@ from tests.engine.world import Process, Provider, S, World
 from tpfd.core.kinds import INTERACTION
 from tpfd.core.records import InteractionRecord, InteractionStatus
 from tpfd.program import Program
-from tpfd.transports.websocket import Socket
+from tpfd.transports.sockets import Socket
 
 VIRTUAL_TIME = True
 

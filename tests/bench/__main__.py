@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.bench import csv_payments, items, parked, submits, takeover
+from tests.bench import csv_payments, hosts, items, parked, submits, takeover, units
 from tests.bench.figures import Figure, Result, Run, Workload
 from tests.bench.machine import load_average
 from tests.bench.processes import BenchFailed
@@ -23,6 +23,8 @@ WORKLOADS: tuple[Workload, ...] = (
     *parked.WORKLOADS,
     *takeover.WORKLOADS,
     *csv_payments.WORKLOADS,
+    *hosts.WORKLOADS,
+    *units.WORKLOADS,
 )
 
 
@@ -33,7 +35,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results as JSON")
     parser.add_argument("--runs", type=int, default=3, metavar="N", help="runs of each; the median counts (3)")
     parser.add_argument("--profile", action="store_true", help="sample the daemon and show where its time goes")
-    parser.add_argument("--rows", type=int, metavar="N", help="rows of C2")
+    parser.add_argument("--rows", type=int, metavar="N", help="rows of C2, items of U1")
     arguments = parser.parse_args()
     by_name = {one.name.lower(): one for one in WORKLOADS}
     unknown = [name for name in arguments.names if name.lower() not in by_name]

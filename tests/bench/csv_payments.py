@@ -18,10 +18,11 @@ LATENCY_S = 0.02
 LOOK_S = 0.05
 
 
-def _demo(folder: Path, row_count: int, profile: Path | None) -> dict[str, float]:
-    """Runs the demo; its summary."""
+def demo(folder: Path, row_count: int, profile: Path | None, more: Sequence[str] = ()) -> dict[str, float]:
+    """Runs the demo, with further arguments; its summary."""
     arguments = ["--output", "json", "demo", "csv-payments", "--rows", str(row_count), "--dir", str(folder / "demo")]
-    arguments += ["--latency", f"{LATENCY_S * 1000:.0f}ms", "--window", str(WINDOW), "--reject-probability", "0.08"]
+    arguments += ["--latency", f"{LATENCY_S * 1000:.0f}ms", "--window", str(WINDOW)]
+    arguments += ["--reject-probability", "0.08", *more]
     log = folder / "demo.log"
     if profile is None:
         child = start("tpfd.cli.main", arguments, log)
@@ -39,7 +40,7 @@ def _demo(folder: Path, row_count: int, profile: Path | None) -> dict[str, float
 
 
 def _measure(run: Run) -> Sequence[Figure]:
-    summary = _demo(run.folder, ROWS, run.profile)
+    summary = demo(run.folder, ROWS, run.profile)
     return [
         Figure("rows/s", summary["rowsPerS"], at_least(1_200)),
         Figure("peak memory of the daemon MiB", summary["peakRssBytes"] / 2**20, at_most(120)),
@@ -57,8 +58,8 @@ def _measure_many(run: Run) -> Sequence[Figure]:
     few_folder, many_folder = run.folder / "few", run.folder / "many"
     few_folder.mkdir()
     many_folder.mkdir()
-    few = _demo(few_folder, ROWS, None)
-    many = _demo(many_folder, row_count, run.profile)
+    few = demo(few_folder, ROWS, None)
+    many = demo(many_folder, row_count, run.profile)
     return [
         Figure("rows/s ÷ rows/s of C1", many["rowsPerS"] / few["rowsPerS"], at_least(0.85)),
         Figure("peak memory ÷ peak memory of C1", many["peakRssBytes"] / few["peakRssBytes"], at_most(1.2)),

@@ -20,6 +20,7 @@ from typing import Any
 
 import yaml
 from attrs import define
+from prometheus_client.parser import text_string_to_metric_families
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PIPELINES = Path(__file__).parent / "pipelines"
@@ -130,6 +131,13 @@ class Daemon(Child):
         with urllib.request.urlopen(self.url + "/q/metrics", timeout=60) as response:
             lines = response.read().decode().splitlines()
         return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith((f"{name} ", f"{name}{{")))
+
+    def series(self, name: str) -> Iterator[tuple[dict[str, str], float]]:
+        """The series of a metric: labels and value."""
+        with urllib.request.urlopen(self.url + "/q/metrics", timeout=60) as response:
+            families = text_string_to_metric_families(response.read().decode())
+        for family in families:
+            yield from ((dict(one.labels), one.value) for one in family.samples if one.name == name)
 
     def succeeded_count(self, pipeline: str) -> int:
         """Executions that this process has brought to success."""

@@ -101,7 +101,7 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["nonsense"], "No such command 'nonsense'"),
         (["submti"], "No such command 'submti'. Did you mean 'submit'?"),
-        (["provision"], "No such command"),
+        (["worker"], "No such command"),
         (["--output", "xml", "list"], "'xml' is not one of"),
         (["submit"], "give the JSON either with --input or with --file"),
         (["submit", "--input", "{}", "--file", "x"], "give the JSON either"),

@@ -238,8 +238,8 @@ def test_a_secret_written_into_the_file_is_not_repeated_in_the_message() -> None
 
 
 def test_the_password_of_a_url_is_not_repeated_in_a_message() -> None:
-    text = "store: {dynamodb: {endpoint: 'http://me:hunter2@host/'}}"
-    assert "hunter2" not in problems(text)["$.store.dynamodb.endpoint"]
+    text = "telemetry: {otlp-endpoint: 'http://me:hunter2@host/'}"
+    assert "hunter2" not in problems(text)["$.telemetry.otlp-endpoint"]
 
 
 def test_strict_startup_follows_production_unless_it_is_set() -> None:

@@ -10,7 +10,7 @@ from tpfd.config.load import load_config
 from tpfd.config.model import Config
 from tpfd.config.reload import changes
 from tpfd.config.rules import check_combinations
-from tpfd.config.support import MISSING_PARTS, MISSING_VALUES, unsupported
+from tpfd.config.support import MISSING_PARTS, unsupported
 from tpfd.errors import ConfigError
 
 
@@ -120,19 +120,35 @@ def test_fifo_queues_and_a_second_remote_worker_are_refused() -> None:
     assert "worker.rest.base-url and worker.grpc.endpoint" in messages["$.worker"]
 
 
-def test_contradictions_and_unbuilt_parts_are_listed_together() -> None:
-    assert set(refused("lease: {duration: PT5S}\nstore: {provider: dynamodb}")) == {
-        "$.lease.duration",
-        "$.store.provider",
-    }
+@pytest.mark.parametrize(
+    ("received", "other"),
+    [
+        ("dispatcher.sqs.queue-url", "dead-letters.sqs.queue-url"),
+        ("dispatcher.sqs.queue-url", "item-rejects.sqs.queue-url"),
+        ("dispatcher.sqs.queue-url", "await.sqs.poller.response-queue-url"),
+        ("await.sqs.poller.response-queue-url", "dead-letters.sqs.queue-url"),
+        ("await.sqs.poller.response-queue-url", "item-rejects.sqs.queue-url"),
+    ],
+)
+def test_a_queue_that_is_read_takes_nothing_else(received: str, other: str) -> None:
+    (problem,) = check_combinations(build({received: "https://q/1/a", other: "https://q/1/a"}))
+    assert problem.path == f"$.{other}"
+    assert "use two" in problem.message
+    assert check_combinations(build({received: "https://q/1/a", other: "https://q/1/b"})) == ()
 
 
-@pytest.mark.parametrize(("path", "value"), MISSING_VALUES)
-def test_choosing_an_unbuilt_provider_is_refused(path: str, value: str) -> None:
-    (problem,) = unsupported(build({path: value}))
+@pytest.mark.parametrize("path", ["store.dynamodb.table-prefix", "store.dynamodb.tables.execution"])
+def test_a_table_s_name_is_one_that_the_service_takes(path: str) -> None:
+    (problem,) = check_combinations(build({path: "prod/tpf_"}))
     assert problem.path == f"$.{path}"
-    assert "not in this build yet" in problem.message
-    assert value not in problem.message.partition("known now:")[2]
+    assert check_combinations(build({path: "prod-1.tpf_"})) == ()
+
+
+def test_contradictions_and_unbuilt_parts_are_listed_together() -> None:
+    assert set(refused("lease: {duration: PT5S}\nretention: {archive: /a}")) == {
+        "$.lease.duration",
+        "$.retention.archive",
+    }
 
 
 @pytest.mark.parametrize("part", MISSING_PARTS)

@@ -78,6 +78,25 @@ def test_a_durable_reject_sink_is_enough() -> None:
     assert check(values, RECOVERING) == StartupFindings((), ())
 
 
+def test_hosts_that_share_a_store_are_told_to_share_a_queue() -> None:
+    shared: dict[str, object] = {"store.provider": "dynamodb", "strict-startup": True}
+    assert paths(check(shared)) == ([], ["$.dispatcher.provider"])
+    queue = {"dispatcher.provider": "sqs", "dispatcher.sqs.queue-url": "https://q/1/w"}
+    assert check({**shared, **queue}) == StartupFindings((), ())
+
+
+def test_a_queue_for_hints_of_work_that_only_this_host_can_see_is_told() -> None:
+    queue: dict[str, object] = {"dispatcher.provider": "sqs", "dispatcher.sqs.queue-url": "https://q/1/w"}
+    assert paths(check(queue)) == ([], ["$.dispatcher.provider"])
+    assert "hints of work that others keep would be dropped" in check(queue).warnings[0].message
+
+
+def test_answers_over_sqs_that_nobody_here_reads_are_told() -> None:
+    asking = PipelineNeeds(sqs_steps=("shop/ask",))
+    assert paths(check({}, asking)) == ([], ["$.await.sqs.poller.enabled"])
+    assert "answers to shop/ask" in check({}, asking).warnings[0].message
+    poller: dict[str, object] = {"await.sqs.poller.enabled": True, "await.sqs.poller.response-queue-url": "https://q/1/a"}
+    assert check(poller, asking) == StartupFindings((), ())
 
 
 def test_webhooks_without_a_secret_go_out_unsigned_which_is_said_and_in_production_refused() -> None:

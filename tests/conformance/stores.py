@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+from tests.aws.standin import shared
+from tests.stores.tables import making_tables
 from tpfd.core.records import Fact
 from tpfd.stores.deciding import keep_all_facts
+from tpfd.stores.dynamodb import open_dynamodb
 from tpfd.stores.memory import MemoryStore
 from tpfd.stores.protocol import Store
 from tpfd.stores.sqlite import open_sqlite
@@ -32,4 +35,18 @@ async def _sqlite(folder: Path, keep_fact: Callable[[Fact], bool] = keep_all_fac
         yield store
 
 
-STORES: dict[str, OpenStore] = {"memory": _memory, "sqlite": _sqlite}
+@asynccontextmanager
+async def _dynamodb(_folder: Path, keep_fact: Callable[[Fact], bool] = keep_all_facts) -> AsyncIterator[Store]:
+    standin = shared()
+    async with (
+        making_tables(standin) as prefix,
+        open_dynamodb(table_prefix=prefix, connections=4, keep_fact=keep_fact, connect=_client) as store,
+    ):
+        yield store
+
+
+def _client(service: str, connections: int) -> Any:
+    return shared().client(service, connections=connections)
+
+
+STORES: dict[str, OpenStore] = {"dynamodb": _dynamodb, "memory": _memory, "sqlite": _sqlite}

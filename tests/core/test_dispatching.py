@@ -32,7 +32,8 @@ def opened(store: Applier, claimed: ExecutionRecord, *indexes: int, sockets: tup
         )
         store.records[SOCKET.key_of(socket)] = socket
     requests = [request(index) for index in indexes]
-    return [item.opened for item in store.open_items(claimed, TERMS, requests, tuple(map(Place, sockets))).items]
+    places = [Place(SOCKET.key(TENANT, name)) for name in sockets]
+    return [item.opened for item in store.open_items(claimed, TERMS, requests, tuple(places)).items]
 
 
 def taken_over(store: Applier) -> ExecutionRecord:

@@ -34,7 +34,7 @@ class Queue(Applier):
 
     def deliver(self, count: int = 12) -> int:
         waiting = self.waiting()[:count]
-        places = [Place(NEW.socket_id) for _ in waiting]
+        places = [Place(ROW) for _ in waiting]
         reads = sockets.deliver_reads(waiting, None, places)
         return len(self.transact(reads, lambda seen: sockets.deliver(seen, waiting, None, places, self.now)).taken)
 
@@ -55,7 +55,7 @@ def test_only_a_socket_with_a_row_is_given_requests() -> None:
 
 def test_new_requests_go_to_a_socket_that_has_a_row_and_else_wait() -> None:
     queue = Queue(0)
-    claimed, places = queue.execution(), (Place(NEW.socket_id), Place("ws-gone"))
+    claimed, places = queue.execution(), (Place(ROW), Place(SOCKET.key(TENANT, "ws-gone")))
     opened = queue.open_items(claimed, await_terms(), [request(0), request(1)], places)
     assert [one.record.delivery for one in opened.items] == [NEW.socket_id, None]
 

@@ -103,14 +103,12 @@ def nothing_is_left_below_an_end(books: Books) -> Problems:
         parent_id = child.parent_execution_id
         if parent_id is not None and not child.status.terminal and is_over(child.tenant_id, parent_id):
             yield f"{child.execution_id} is {child.status} and its parent is over"
-    holders = {
-        permit_key(scope_of(one.pipeline_id, one.step_id), one.permit_slot): one.interaction_id
-        for one in books.all_of(INTERACTION)
-        if one.status.open and one.permit_slot is not None
-    }
-    for permit in books.all_of(PERMIT):
-        if holders.get(PERMIT.key_of(permit)) != permit.interaction_id:
-            yield f"slot {permit.slot} of {permit.scope} is kept by {permit.interaction_id}, which has no use for it"
+    given = {PERMIT.key_of(permit): permit.interaction_id for permit in books.all_of(PERMIT)}
+    for one in books.all_of(INTERACTION):
+        if one.status.open and one.permit_slot is not None:
+            owner = given.get(permit_key(scope_of(one.pipeline_id, one.step_id), one.permit_slot))
+            if owner != one.interaction_id:
+                yield f"{one.interaction_id} is out in slot {one.permit_slot}, which was given to {owner}"
 
 
 def answers_are_whole(books: Books) -> Problems:

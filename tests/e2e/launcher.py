@@ -20,7 +20,7 @@ from typing import Any
 from tpfd.cli.main import main
 from tpfd.core.publication import Staged
 from tpfd.core.records import Publication
-from tpfd.daemon import providers
+from tpfd.daemon import object_providers
 from tpfd.engine.attempts import Attempts
 from tpfd.engine.leases import Lease
 from tpfd.objects import filesystem_target
@@ -92,7 +92,7 @@ def install(interruption: Interruption) -> None:
         interruption.at(writing)
         return transaction(self, members)
 
-    vars(providers)["FilesystemTarget"] = Target
+    vars(object_providers)["FilesystemTarget"] = Target
     os.link, os.replace = then(os.link, "linked"), then(os.replace, "linked")
     Attempts._commit, Attempts._prepare = committing, preparing  # type: ignore[method-assign]
     Writer._transaction = at_transaction  # type: ignore[method-assign]

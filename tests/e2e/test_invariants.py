@@ -43,6 +43,7 @@ from tpfd.core.records import (
     ExecutionStatus,
     Fact,
     FactType,
+    InteractionId,
     InteractionStatus,
     PermitRecord,
     UnitStatus,
@@ -138,14 +139,17 @@ def leave_out(fact_type: FactType) -> Callable[[list[Fact]], list[Fact]]:
     return lambda facts: [one for one in facts if one.type is not fact_type]
 
 
-def kept_permit(books: Books) -> Books:
+def stolen_permit(books: Books) -> Books:
     holder = one_of(books, INTERACTION, step_id="ask-live")
+    books = with_record(books, holder, status=OPEN, permit_slot=0)
     permit = PermitRecord(
         tenant_id=SHARED,
         scope=scope_of("ask-live", "ask-live"),
         slot=0,
         version=1,
-        interaction_id=holder.interaction_id,
+        owner_tenant_id=holder.tenant_id,
+        interaction_id=InteractionId("another"),
+        redrive_count=0,
         acquired_epoch_ms=0,
     )
     return evolve(books, rows={**books.rows, PERMIT.key_of(permit): permit})
@@ -173,7 +177,7 @@ DAMAGES: dict[Check, dict[str, Callable[[Books], Books]]] = {
         "an interaction is open": lambda books: with_record(books, one_of(books, INTERACTION), status=OPEN),
         "a unit waits": lambda books: with_record(books, one_of(books, UNIT), status=WAITS),
         "a child runs": lambda books: with_record(books, a_child(books), status=ExecutionStatus.RUNNING),
-        "a permit is kept": kept_permit,
+        "a permit was given to another": stolen_permit,
     },
     answers_are_whole: {
         "an answer is another": lambda books: with_record(books, an_item(books), response="{}"),

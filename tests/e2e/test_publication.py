@@ -123,7 +123,9 @@ async def test_of_two_frozen_owners_only_the_newer_one_can_write(tmp_path: Path)
         await check_object(tmp_path, execution_id)
 
 
-async def at_each_point(folder: Path, scenario: Callable[[Path, str], Awaitable[None]]) -> None:
+async def at_each_point(
+    folder: Path, scenario: Callable[[Path, str], Awaitable[None]], points: Sequence[str] = POINTS
+) -> None:
     """Plays a scenario at every point, a few at a time; an error says at which."""
     limiter = trio.CapacityLimiter(AT_A_TIME)
 
@@ -137,7 +139,7 @@ async def at_each_point(folder: Path, scenario: Callable[[Path, str], Awaitable[
                 raise
 
     async with trio.open_nursery() as nursery:
-        for point in POINTS:
+        for point in points:
             nursery.start_soon(one, point)
 
 

@@ -51,9 +51,9 @@ class MemoryTarget:
 
     @asynccontextmanager
     async def open_temporary(
-        self, name: str, execution_id: str, fence: int, encoder: Encoder
+        self, key: str, execution_id: str, fence: int, encoder: Encoder
     ) -> AsyncIterator[_Session]:
-        temporary = temporary_name(name, execution_id, fence)
+        temporary = temporary_name(key, execution_id, fence)
 
         async def create() -> None:
             self.disk.temporaries[temporary] = b""

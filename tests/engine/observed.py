@@ -7,7 +7,9 @@ from typing import Any, TypeVar
 
 from attrs import evolve, frozen
 
-from tpfd.core.kinds import KIND_OF
+from tpfd.core.budget import is_held
+from tpfd.core.kinds import INTERACTION, KIND_OF, PERMIT
+from tpfd.core.records import PermitRecord
 from tpfd.core.transact import Capabilities, Decide, Decision, Index, Key, Kind, Need, Read, Snapshot
 from tpfd.stores.memory import MemoryStore
 
@@ -52,6 +54,14 @@ class ObservedStore(MemoryStore):
     @property
     def capabilities(self) -> Capabilities:
         return evolve(super().capabilities, shared_by_hosts=self._shared_by_hosts)
+
+    def slots_held(self) -> list[PermitRecord]:
+        """Slots of all budgets that are in use."""
+        return [
+            permit
+            for permit in self.rows(PERMIT)
+            if is_held(permit, self._records.get(INTERACTION.key(permit.owner_tenant_id, permit.interaction_id)))
+        ]
 
     def note_writer(self, name: str) -> None:
         """Who makes the next decision."""

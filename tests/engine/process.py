@@ -73,9 +73,17 @@ class Process:
                         intake.cancel_scope.cancel("drain")
                     with trio.move_on_after(self.grace_s):
                         await self.claims.idle()
+                    await self._close_edge()
                     work.cancel_scope.cancel("the drain's grace is over")
                 services.cancel_scope.cancel("the daemon has drained")
         self.ended.set()
+
+    async def _close_edge(self) -> None:
+        """Ends what clients have asked for; as in the daemon, no request outlives the nursery of the work."""
+        for connection in self._connections:
+            connection.cancel("the edge is closed")
+        while self._connections:
+            await trio.sleep(0.01)
 
     def kill(self) -> None:
         """The process is gone between two instructions."""

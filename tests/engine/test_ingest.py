@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 import trio
@@ -14,7 +14,7 @@ from tests.engine.pipelines import BEGIN, INLINE, Line, Row, begin, program, ser
 from tests.engine.world import POLICY, TENANT, Process, S, World
 from tpfd.core.kinds import EXECUTION, INGESTED
 from tpfd.core.records import ExecutionId, TenantId
-from tpfd.errors import Conflict, OutsideError, PayloadError, Problem
+from tpfd.errors import Conflict, NonRetryableError, OutsideError, PayloadError, Problem
 from tpfd.objects.ingest import FORGET_EVERY, Ingest
 from tpfd.objects.protocol import AfterAction, AfterKind, ListedObject, ObjectReference, Page
 
@@ -87,6 +87,9 @@ class MemorySource:
         raise NotImplementedError
 
     async def verify(self, reference: ObjectReference) -> None:
+        raise NotImplementedError
+
+    def open_object(self, path: str) -> BinaryIO:
         raise NotImplementedError
 
 
@@ -230,6 +233,23 @@ async def test_an_object_that_the_storage_refuses_holds_up_no_other(
     source.failing.clear()
     await trio.sleep(5)
     assert source.done == ["a.csv", "c.csv", "b.csv"]
+    assert a.coordinator.readiness().ready
+    assert executions(world) == 3
+
+
+async def test_an_object_that_can_never_be_taken_away_is_told_once_and_stays(
+    world: World, expected: Expected
+) -> None:
+    a, source = await started(world)
+    one = ingest(a, source, AfterKind.MOVE)
+    source.failing["after b.csv"] = NonRetryableError("b.csv: S3 copies 5 GiB at once", code="object_too_large")
+    for name in "abc":
+        source.put(f"{name}.csv", file(1))
+    expected.error("object_left")
+    world.nursery.start_soon(one.run)
+    await trio.sleep(10)
+    assert (source.done, list(source.objects)) == (["a.csv", "c.csv"], ["b.csv"])
+    assert len(expected.logged("object_left")) == 1
     assert a.coordinator.readiness().ready
     assert executions(world) == 3
 

@@ -27,7 +27,7 @@ from tests.engine.pipelines import (
 )
 from tests.engine.world import Envelope, S, World, echo
 from tpfd.core.admission import Ended, Verdict
-from tpfd.core.kinds import INTERACTION, PERMIT, UNIT
+from tpfd.core.kinds import INTERACTION, UNIT
 from tpfd.core.records import InteractionRecord, InteractionStatus, TerminalReason, UnitStatus
 from tpfd.errors import Conflict, TimedOut
 
@@ -44,7 +44,7 @@ async def test_every_row_is_asked_once_and_answered_into_the_output(world: World
     assert record.fence == 1
     (unit,) = world.observed.rows(UNIT)
     assert (unit.status, unit.dispatch_complete) == (UnitStatus.COMPLETED, False), "the live path writes no progress"
-    assert world.observed.rows(PERMIT) == []
+    assert world.observed.slots_held() == []
 
 
 @pytest.mark.parametrize("window", [1, 5, 30])
@@ -234,7 +234,7 @@ async def test_a_deadline_fails_the_execution_while_its_stream_is_alive(world: W
         *([InteractionStatus.CANCELLED] if more_rows else []),
     }
     assert world.disk.objects == {}
-    assert world.observed.rows(PERMIT) == []
+    assert world.observed.slots_held() == []
 
 
 async def test_a_deadline_that_another_process_saw_fails_it_too(world: World) -> None:

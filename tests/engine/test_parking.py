@@ -25,7 +25,7 @@ from tests.engine.pipelines import (
     waiting,
 )
 from tests.engine.world import Envelope, S, World, echo
-from tpfd.core.kinds import EXECUTION, INTERACTION, PERMIT, UNIT
+from tpfd.core.kinds import EXECUTION, INTERACTION, UNIT
 from tpfd.core.records import FactType, TerminalReason, UnitStatus
 from tpfd.errors import NonRetryableError
 from tpfd.steps import StepContext
@@ -76,7 +76,7 @@ async def test_a_quiet_session_is_parked_and_goes_on_in_children_in_item_order(w
     assert kinds.count(FactType.DISPATCH_COMPLETED) == kinds.count(FactType.RESUME_RELEASED) == 1
     assert kinds.count(FactType.CONTINUATION_CREATED) == 8
     assert set(provider.asked.values()) == {1}
-    assert world.observed.rows(PERMIT) == []
+    assert world.observed.slots_held() == []
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -10,7 +10,7 @@ from tests.engine.pipelines import batch
 from tests.engine.world import Process, S, World
 from tpfd.core.kinds import INTERACTION, SOCKET
 from tpfd.core.records import ExecutionRecord
-from tpfd.transports.websocket import take_back
+from tpfd.transports.held import take_back
 
 RENEWED_S = 10.5
 """After so long every process has renewed its sockets."""

@@ -16,7 +16,7 @@ from tests.engine.pipelines import (
     waiting,
 )
 from tests.engine.world import S, World
-from tpfd.core.kinds import INTERACTION, PERMIT, SOCKET
+from tpfd.core.kinds import INTERACTION, SOCKET
 
 
 async def test_what_a_dying_provider_held_goes_to_the_next_one(world: World) -> None:
@@ -92,7 +92,7 @@ async def test_requests_that_have_a_place_in_the_budget_go_before_those_that_nee
     for page in (only_newer[:12], only_newer[12:]):
         await a.sockets._deliver(socket, "ask", page)
     socket.credit = 0
-    assert len(world.observed.rows(PERMIT)) == 20
+    assert len(world.observed.slots_held()) == 20
     first.scope.cancel("gone")
     await first.detached.wait()
     second = await attach(world, a, credit=20)
@@ -130,6 +130,6 @@ async def test_two_executions_share_the_budget_of_their_step(world: World) -> No
         assert lines(world, one.execution_id) == whole(20)
     assert 4 <= max(out) <= 6
     assert sum(provider.asked.total() for provider in providers) == 60
-    assert world.observed.rows(PERMIT) == []
+    assert world.observed.slots_held() == []
 
 

@@ -56,7 +56,8 @@ from tpfd.service.listing import Listing
 from tpfd.service.submitting import KeyPolicy, Submitting
 from tpfd.stores.protocol import Store
 from tpfd.transports.envelopes import EnvelopeWriter
-from tpfd.transports.websocket import ProviderSockets, take_back
+from tpfd.transports.held import take_back
+from tpfd.transports.websocket import ProviderSockets
 
 __all__ = [
     "POLICY",
@@ -166,7 +167,6 @@ class World:
         )
         sessions = Sessions()
         sockets = ProviderSockets(runtime=runtime, envelopes=EnvelopeWriter(keys[0] if keys else None))
-        admission = Admission(runtime=runtime, sessions=sessions, outlet=sockets, keys=keys)
         keeper = LeaseKeeper(runtime)
         rejects = MemoryRejects(1000)
         attempts = Attempts(
@@ -180,6 +180,8 @@ class World:
             },
             rejects=Rejecting(runtime=runtime, sink=rejects, include_payload=True, fail_pipeline=fail_pipeline),
         )
+        claims = ClaimLoop(runtime, attempts.run)
+        admission = Admission(runtime=runtime, sessions=sessions, outlet=sockets, commit=claims.commit, keys=keys)
         sweeper = Sweeper(
             runtime=runtime,
             deadlines=admission,
@@ -193,7 +195,7 @@ class World:
             take_back=functools.partial(take_back, runtime, closing=False),
         )
         draining = trio.Event()
-        submitting = Submitting(runtime=runtime, key_policy=key_policy)
+        submitting = Submitting(runtime=runtime, key_policy=key_policy, commit=claims.commit)
         process = Process(
             world=self,
             gate=gate,
@@ -201,7 +203,7 @@ class World:
             sessions=sessions,
             keeper=keeper,
             attempts=attempts,
-            claims=ClaimLoop(runtime, attempts.run),
+            claims=claims,
             sweeper=sweeper,
             sockets=sockets,
             rejects=rejects,

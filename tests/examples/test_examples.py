@@ -60,7 +60,7 @@ def test_every_step_function_is_there_and_typed(name: str) -> None:
 
 
 def test_an_unknown_example_lists_the_known_ones() -> None:
-    assert examples.names() == ("csv-payments", "restaurant-approval")
-    with pytest.raises(NotFound, match="csv-payments, restaurant-approval") as caught:
+    assert examples.names() == ("csv-payments", "restaurant-approval", "deliver-order")
+    with pytest.raises(NotFound, match="csv-payments, restaurant-approval, deliver-order") as caught:
         examples.pipeline_text("csv_payments")
     assert caught.value.code == "example_unknown"

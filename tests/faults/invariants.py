@@ -14,6 +14,7 @@ from attrs import define, field
 
 from tests.engine.disk import Disk, digest
 from tests.engine.observed import ObservedStore, Write
+from tpfd.core.budget import permit_key, scope_of
 from tpfd.core.deadletter import DeadLetter
 from tpfd.core.kinds import EXECUTION, INTERACTION, PERMIT, UNIT
 from tpfd.core.records import (
@@ -29,7 +30,7 @@ from tpfd.core.records import (
 from tpfd.core.transact import Key
 
 S = ExecutionStatus
-RESUMABLE = (S.QUEUED, S.WAIT_RETRY, S.RUNNING)
+RESUMABLE = (S.QUEUED, S.WAIT_RETRY, S.RUNNING, S.WAITING_EXTERNAL)  # the last: released and claimed in one write
 
 
 @define
@@ -106,7 +107,7 @@ class _Replay:
         redriven = after.status is S.QUEUED and after.redrive_count == before.redrive_count + 1
         if before.status.terminal and after.status is not before.status and not redriven:
             self._say(3, f"{name} left {before.status} for {after.status}")
-        if before.status is S.WAITING_EXTERNAL and after.status is S.QUEUED:
+        if before.status is S.WAITING_EXTERNAL and after.status in (S.QUEUED, S.RUNNING):
             self._release(before, after)
 
     def _release(self, before: ExecutionRecord, after: ExecutionRecord) -> None:
@@ -194,13 +195,12 @@ def _clean(store: ObservedStore) -> Iterator[str]:
             yield f"5: {record.execution_id} is {record.status} although its parent has ended"
         if record.cleanup_due or record.dead_letter_due:
             yield f"5: something is left to do about {record.execution_id}"
-    held = {one.interaction_id: one.permit_slot for one in store.rows(INTERACTION) if one.status.open}
-    for permit in store.rows(PERMIT):
-        if held.pop(permit.interaction_id, None) != permit.slot:
-            yield f"5: slot {permit.slot} is held for {permit.interaction_id}, which does not have it"
-    for name, slot in held.items():
-        if slot is not None:
-            yield f"5: {name} believes in slot {slot}, which is not its own"
+    given = {PERMIT.key_of(permit): permit.interaction_id for permit in store.rows(PERMIT)}
+    for one in store.rows(INTERACTION):
+        if one.status.open and one.permit_slot is not None:
+            slot = permit_key(scope_of(one.pipeline_id, one.step_id), one.permit_slot)
+            if given.get(slot) != one.interaction_id:
+                yield f"5: {one.interaction_id} believes in slot {one.permit_slot}, which is not its own"
 
 
 def _objects(store: ObservedStore, disk: Disk) -> Iterator[str]:

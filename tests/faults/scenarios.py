@@ -13,6 +13,7 @@ from tests.engine.pipelines import (
     FINISH,
     INLINE,
     PARSE,
+    Functions,
     Line,
     Row,
     batch,
@@ -23,9 +24,10 @@ from tests.engine.pipelines import (
     service,
     waiting,
 )
-from tests.engine.world import Envelope, S, echo
-from tests.faults.stage import FAST, Scenario, Stage
-from tpfd.core.kinds import EXECUTION, KINDS, MANIFEST
+from tests.engine.world import Envelope, Process, S, echo
+from tests.faults.around import ingest
+from tests.faults.stage import FAST, Scenario, Stage, row
+from tpfd.core.kinds import CHUNK, EXECUTION, KINDS, MANIFEST
 from tpfd.core.records import InteractionStatus, TerminalReason
 from tpfd.errors import Conflict, TimedOut
 from tpfd.payloads import INLINE_CHARS
@@ -107,7 +109,7 @@ def submitted_large(stage: Stage) -> None:
 async def scalar(stage: Stage) -> None:
     execution = await stage.submit(batch(1))
     await stage.until(lambda: bool(stage.interactions(is_open=True)))
-    await stage.complete(stage.interactions()[0].interaction_id, 1, "yes")
+    await stage.complete(stage.interactions()[0].interaction_id, row(1, "yes"))
     await stage.until_status(execution, S.SUCCEEDED)
 
 
@@ -135,7 +137,7 @@ async def demotion(stage: Stage) -> None:
     await stage.until_status(execution, S.WAITING_EXTERNAL)
     await trio.sleep(5)
     for number in (5, 4):
-        await stage.complete(f"{execution}.s001.{number:09d}", number, f"ok row-{number}")
+        await stage.complete(f"{execution}.s001.{number:09d}", row(number, f"ok row-{number}"))
     await stage.until_status(execution, S.SUCCEEDED)
 
 
@@ -204,7 +206,7 @@ async def redrive_parked(stage: Stage) -> None:
             if interaction.item_index > 3 and interaction.redrive_count == stage.record(execution).redrive_count:
                 with suppress(Conflict, TimedOut):
                     number = interaction.item_index
-                    await stage.complete(interaction.interaction_id, number, f"ok row-{number}")
+                    await stage.complete(interaction.interaction_id, row(number, f"ok row-{number}"))
         await trio.sleep(1)
 
 
@@ -256,9 +258,143 @@ async def retention(stage: Stage) -> None:
 def removed(stage: Stage) -> None:
     # A crash in the middle of a submit leaves the large input of an execution that was never there.
     left = {kind.name for kind in KINDS if stage.world.observed.rows(kind)}
-    assert left <= {"payload_chunk", "payload_manifest", "socket"}
-    ids = {one.stored_id[:26] for one in stage.world.observed.rows(MANIFEST)}
-    assert not ids & set(stage.promises.submitted)
+    assert left <= {"payload_chunk", "payload_manifest", "permit", "socket"}
+    owners = {one.stored_id[:26] for one in stage.world.observed.rows(MANIFEST)}
+    assert owners.isdisjoint(stage.promises.submitted)
+    assert {one.chunk_id[:26] for one in stage.world.observed.rows(CHUNK)} <= owners
+
+
+# ── lists ──
+
+LISTS: Functions = {"begin": begin, "parse": parse, "finish": finish}
+IN_ORDER = service("finish", "Answer", "Line", more="parallelism: SEQUENTIAL")
+
+
+def asking(cardinality: str) -> str:
+    return waiting(transport=API, more=f"cardinality: {cardinality}")
+
+
+SPREAD = program(BEGIN + asking("ONE_TO_MANY") + IN_ORDER, LISTS, publish=True)
+COLLECT = program(PARSE + asking("MANY_TO_ONE") + FINISH, LISTS)
+TRADE = program(PARSE + asking("MANY_TO_MANY") + IN_ORDER, LISTS, publish=True)
+
+
+async def answer_only(stage: Stage, text: str) -> None:
+    """Answers the one request of a list, in these words."""
+    execution = await stage.submit(batch(ROWS))
+    await stage.until(lambda: bool(stage.interactions(is_open=True)))
+    (interaction,) = stage.interactions()
+    await stage.complete(interaction.interaction_id, text)
+    await stage.until_status(execution, S.SUCCEEDED)
+
+
+async def answered_by_list(stage: Stage) -> None:
+    await answer_only(stage, "[" + ",".join(row(number, f"ok row-{number}") for number in range(ROWS)) + "]")
+
+
+async def list_answered(stage: Stage) -> None:
+    await answer_only(stage, row(1, "yes"))
+
+
+# ── objects in, webhooks out ──
+
+
+async def objects(stage: Stage) -> None:
+    """Three objects, one of them large, become executions."""
+    texts = ("first", "x" * (INLINE_CHARS + 1), "third")
+    stage.folder.objects = {f"{number}.json": batch(number, text) for number, text in enumerate(texts)}
+    await stage.until(lambda: len(stage.folder.done) == len(texts))
+
+
+async def take_in(stage: Stage, process: Process) -> None:
+    await ingest(process, stage.folder, QUICK).run()
+
+
+def taken_in(stage: Stage) -> None:
+    records = stage.world.observed.rows(EXECUTION)
+    assert sorted(one.source_key or "" for one in records) == ["0.json", "1.json", "2.json"]
+    assert {one.status for one in records} == {S.SUCCEEDED}
+    assert sorted(stage.folder.done) == ["0.json", "1.json", "2.json"]
+
+
+HOOK = 'webhook, request: {url: "https://hooks.example/ask"}'
+SCALAR_HOOK = program(BEGIN + waiting(transport=HOOK) + FINISH, {"begin": begin, "finish": finish})
+HOOKS = program(PARSE + waiting(transport=HOOK) + FINISH, {"parse": parse, "finish": finish}, publish=True)
+HOOKED = 3
+
+
+async def hook(stage: Stage) -> None:
+    await stage.until_status(await stage.submit(batch(1)), S.SUCCEEDED)
+
+
+async def hooks(stage: Stage) -> None:
+    await stage.until_status(await stage.submit(batch(HOOKED)), S.SUCCEEDED)
+
+
+async def send_webhooks(stage: Stage, process: Process) -> None:
+    (sent,) = process.runtime.programs.values()
+    await stage.receiver.serve(process, sent, "ask")
+
+
+def hook_answered(stage: Stage) -> None:
+    record = stage.record(one(stage))
+    assert record.status is S.SUCCEEDED
+    assert record.result is not None
+    assert record.result.json == '{"number":1,"text":"ok row"}'
+    assert set(stage.receiver.asked) == {one.interaction_id for one in stage.interactions()}
+
+
+def hooks_answered(stage: Stage) -> None:
+    assert stage.record(one(stage)).status is S.SUCCEEDED
+    assert stage.lines() == whole(HOOKED)
+    assert set(stage.receiver.asked) == {one.interaction_id for one in stage.interactions()}
+
+
+SCALAR_BROKER = program(BEGIN + waiting(transport="kafka") + FINISH, {"begin": begin, "finish": finish})
+BROKER = program(
+    PARSE + waiting(transport="kafka", more="maxConcurrency: 3") + FINISH,
+    {"parse": parse, "finish": finish},
+    publish=True,
+)
+
+
+async def ask_through_broker(stage: Stage, process: Process) -> None:
+    (asking,) = process.runtime.programs.values()
+    await stage.topics.serve(process, asking, "ask")
+
+
+async def brokered(stage: Stage) -> None:
+    await stage.until_status(await stage.submit(batch(ROWS)), S.SUCCEEDED)
+
+
+async def brokered_parked(stage: Stage) -> None:
+    """The provider keeps two answers back until the execution is parked and its requests are let go."""
+    stage.topics.answer = only(0, 1, 2, 3)
+    execution = await stage.submit(batch(ROWS))
+    await stage.until_status(execution, S.WAITING_EXTERNAL)
+    await trio.sleep(10)
+    for number in (5, 4):
+        await stage.complete(f"{execution}.s001.{number:09d}", row(number, f"ok row-{number}"))
+    await stage.until_status(execution, S.SUCCEEDED)
+
+
+def brokered_scalar_answered(stage: Stage) -> None:
+    record = stage.record(one(stage))
+    assert record.status is S.SUCCEEDED
+    assert record.result is not None
+    assert record.result.json == '{"number":1,"text":"ok row"}'
+    nothing_waits_at_the_broker(stage)
+
+
+def brokered_answered(stage: Stage) -> None:
+    published(stage)
+    nothing_waits_at_the_broker(stage)
+
+
+def nothing_waits_at_the_broker(stage: Stage) -> None:
+    """Every request arrived, and every answer was dealt with."""
+    assert set(stage.topics.asked) == {one.interaction_id for one in stage.interactions()}
+    assert stage.topics.committed == len(stage.topics.answers)
 
 
 BRIEF = evolve(FAST, failed_ttl_ms=60_000)
@@ -276,6 +412,15 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario("re-drive-parked", (LIVE,), redrive_parked, published),
     Scenario("cancel", (LIVE,), cancel, cancelled),
     Scenario("drain", (NAMED_LIVE, SLOW), drain, drained),
+    Scenario("one-to-many", (SPREAD,), answered_by_list, published),
+    Scenario("many-to-one", (COLLECT,), list_answered, answered),
+    Scenario("many-to-many", (TRADE,), answered_by_list, published),
+    Scenario("ingest", (QUICK,), objects, taken_in, serve=take_in),
+    Scenario("webhook", (SCALAR_HOOK,), hook, hook_answered, serve=send_webhooks),
+    Scenario("webhook-stream", (HOOKS,), hooks, hooks_answered, serve=send_webhooks),
+    Scenario("broker", (SCALAR_BROKER,), hook, brokered_scalar_answered, serve=ask_through_broker),
+    Scenario("broker-stream", (BROKER,), brokered, brokered_answered, serve=ask_through_broker),
+    Scenario("broker-parked", (BROKER,), brokered_parked, brokered_answered, serve=ask_through_broker),
     Scenario("retention", (LIVE,), retention, removed, policy=BRIEF),
     Scenario("live-beside", (LIVE,), live, published, beside=True),
     Scenario("demotion-beside", (PATIENT,), demotion, published, beside=True),

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, TypeVar
 
 import trio
 from attrs import define, evolve, field
 
 from tests.engine.gate import Gate, When
+from tests.engine.observed import ObservedStore
 from tests.engine.pipelines import Batch
 from tests.engine.world import POLICY, SETTINGS, Envelope, Lost, Process, Provider, S, World, echo
+from tests.faults.around import Folder, Receiver
+from tests.faults.brokered import Topics
 from tests.faults.invariants import Promises, check_invariants
+from tests.faults.stores import MirroredStore
 from tpfd.core.events import ExecutionPolicy
 from tpfd.core.kinds import EXECUTION, INTERACTION
 from tpfd.core.records import ExecutionRecord, InteractionRecord
@@ -23,7 +28,12 @@ from tpfd.program import Program
 T = TypeVar("T")
 FAST = evolve(POLICY, max_retries=1, backoff=Backoff(5_000, 2.0, 60_000, 0.0))
 Point = tuple[int, When]
-__all__ = ["Batch", "Point", "Scenario", "Stage"]
+__all__ = ["Batch", "Point", "Scenario", "Stage", "row"]
+
+
+def row(number: int, text: str) -> str:
+    """An answer, as canonical JSON."""
+    return f'{{"number":{number},"text":"{text}"}}'
 
 
 @define
@@ -34,6 +44,7 @@ class Scenario:
         act: what clients and providers do; returns when the scenario has come to its end.
         expect: judges the end; raises AssertionError.
         beside: another process runs all the time and never dies.
+        serve: what runs in each process besides, until it dies.
     """
 
     name: str
@@ -41,6 +52,7 @@ class Scenario:
     act: Callable[[Stage], Awaitable[None]]
     expect: Callable[[Stage], None]
     beside: bool = False
+    serve: Callable[[Stage, Process], Awaitable[None]] | None = None
     policy: ExecutionPolicy = FAST
     quiet_s: float = 65.0  # two sweeps and a little
 
@@ -51,22 +63,36 @@ class Stage:
 
     Attributes:
         current: the process that clients and providers turn to.
+        folder: whose objects become executions, if the scenario takes them in.
+        receiver: takes webhooks, if the scenario sends them.
+        topics: between the processes and a provider, if the scenario asks through a broker.
     """
 
     world: World
+    scenario: Scenario
     current: Process = field(init=False)
     promises: Promises = field(factory=Promises)
+    folder: Folder = field(factory=Folder)
+    receiver: Receiver = field(init=False)
+    topics: Topics = field(init=False)
     effect_names: list[str] = field(factory=list)
     _crash_at: Point | None = None
     _count: int = 0
 
+    def __attrs_post_init__(self) -> None:
+        self.receiver = Receiver(self.world.nursery, self._call_back)
+        self.topics = Topics(self.world.nursery, echo)
+
     @classmethod
-    async def play(cls, scenario: Scenario, crash_at: Point | None) -> tuple[Stage, list[str]]:
+    async def play(
+        cls, scenario: Scenario, crash_at: Point | None, opened: AbstractAsyncContextManager[ObservedStore]
+    ) -> tuple[Stage, list[str]]:
         """Runs a scenario with one crash (or none); the stage, and what is wrong with what is left."""
-        async with trio.open_nursery() as nursery:
-            world = World(nursery=nursery, policy=scenario.policy, settings=evolve(SETTINGS, live_idle_ms=8_000))
+        async with opened as store, trio.open_nursery() as nursery:
+            settings = evolve(SETTINGS, live_idle_ms=8_000)
+            world = World(nursery=nursery, store=store, policy=scenario.policy, settings=settings)
             world.load(*scenario.programs)
-            stage = cls(world, crash_at=crash_at)
+            stage = cls(world, scenario, crash_at=crash_at)
             await stage.start()
             if scenario.beside:
                 await world.start("beside")
@@ -80,8 +106,11 @@ class Stage:
             await trio.sleep(scenario.quiet_s)
             for process in world.processes:
                 process.kill()
+            violations = check_invariants(world.observed, world.disk, world.letters.arrived, stage.promises)
+            if isinstance(store, MirroredStore):
+                violations += [f"0: {difference}" for difference in await store.differences()]
             nursery.cancel_scope.cancel("the run is over")
-        return stage, check_invariants(world.observed, world.disk, world.letters.arrived, stage.promises)
+        return stage, violations
 
     async def start(self) -> None:
         """A new process; only the first one can be told to die."""
@@ -89,6 +118,12 @@ class Stage:
         gate = Gate(name, crash_at=self._crash_at if self._count == 0 else None)
         self._count += 1
         self.current = await self.world.start(name, gate=gate)
+        if self.scenario.serve is not None:
+            self.world.nursery.start_soon(self._serve, self.scenario.serve, self.current)
+
+    async def _serve(self, serve: Callable[[Stage, Process], Awaitable[None]], process: Process) -> None:
+        with suppress(Lost):
+            await process.call(serve, self, process)
 
     async def _supervise(self) -> None:
         while True:
@@ -117,11 +152,14 @@ class Stage:
         self.promises.submitted.append(done.execution_id)
         return done.execution_id
 
-    async def complete(self, interaction_id: str, number: int, text: str) -> None:
-        """Answers; whoever was answered before in the same words is content."""
-        payload = {"number": number, "text": text}
-        await self.again(lambda process: process.complete(interaction_id, payload))
-        self.promises.completed[interaction_id] = f'{{"number":{number},"text":"{text}"}}'
+    async def complete(self, interaction_id: str, text: str) -> None:
+        """Answers with canonical JSON; whoever was answered before in the same words is content."""
+        await self.again(lambda process: process.complete(interaction_id, json.loads(text)))
+        self.promises.completed[interaction_id] = text
+
+    async def _call_back(self, envelope: Envelope) -> None:
+        asked = envelope["requestPayload"]
+        await self.complete(envelope["interactionId"], row(asked["number"], f"ok {asked['text']}"))
 
     async def cancel(self, execution_id: str) -> None:
         try:

@@ -15,7 +15,8 @@ from tests.engine import virtual
 from tests.engine.gate import When
 from tests.engine.pipelines import batch
 from tests.faults.scenarios import LIVE, QUICK, SCALAR, SLOW, demotion, live, scalar, submit
-from tests.faults.stage import Point, Scenario, Stage
+from tests.faults.stage import Point, Scenario, Stage, row
+from tests.faults.stores import memory
 from tpfd.core import admission, cleanup, commit, dispatching, itemised, moves
 from tpfd.core.publication import Complete, next_step
 from tpfd.core.records import InteractionStatus
@@ -33,7 +34,7 @@ def violations(scenario: Scenario, crash_at: Point | None = None) -> set[int]:
         with trio.move_on_after(500):
             await scenario.act(stage)
 
-    _, found = virtual.run(partial(Stage.play, evolve(scenario, act=tolerant), crash_at))
+    _, found = virtual.run(partial(Stage.play, evolve(scenario, act=tolerant), crash_at, memory()))
     return {int(sentence.partition(":")[0]) for sentence in found}
 
 
@@ -56,9 +57,9 @@ async def two_answers(stage: Stage) -> None:
     await stage.submit(batch(1))
     await stage.until(lambda: bool(stage.interactions(is_open=True)))
     (interaction,) = stage.interactions()
-    await stage.complete(interaction.interaction_id, 1, "yes")
+    await stage.complete(interaction.interaction_id, row(1, "yes"))
     with suppress(Conflict):
-        await stage.complete(interaction.interaction_id, 1, "no")
+        await stage.complete(interaction.interaction_id, row(1, "no"))
 
 
 async def cancel_and_answer(stage: Stage) -> None:
@@ -67,7 +68,7 @@ async def cancel_and_answer(stage: Stage) -> None:
     await stage.until(lambda: len(stage.interactions(is_open=True)) == 3)
     await stage.cancel(execution)
     with suppress(Conflict):
-        await stage.complete(stage.interactions()[0].interaction_id, 0, "late")
+        await stage.complete(stage.interactions()[0].interaction_id, row(0, "late"))
 
 
 SUBMIT = Scenario("submit", (QUICK,), submit, nothing)

@@ -23,7 +23,8 @@ CREATE TABLE permit (tenant TEXT NOT NULL, id TEXT NOT NULL, body TEXT NOT NULL,
 CREATE INDEX permit_by_scope ON permit (by_scope_p, by_scope_s, tenant, id) WHERE by_scope_p IS NOT NULL;
 CREATE TABLE ingested (tenant TEXT NOT NULL, id TEXT NOT NULL, body TEXT NOT NULL, by_source_p TEXT, by_source_s, PRIMARY KEY (tenant, id));
 CREATE INDEX ingested_by_source ON ingested (by_source_p, by_source_s, tenant, id) WHERE by_source_p IS NOT NULL;
-CREATE TABLE payload_manifest (tenant TEXT NOT NULL, id TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (tenant, id));
+CREATE TABLE payload_manifest (tenant TEXT NOT NULL, id TEXT NOT NULL, body TEXT NOT NULL, by_owner_p TEXT, by_owner_s, PRIMARY KEY (tenant, id));
+CREATE INDEX payload_manifest_by_owner ON payload_manifest (by_owner_p, by_owner_s, tenant, id) WHERE by_owner_p IS NOT NULL;
 CREATE TABLE payload_chunk (tenant TEXT NOT NULL, id TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (tenant, id));
 CREATE TABLE fact (
         seq INTEGER PRIMARY KEY AUTOINCREMENT, tenant TEXT NOT NULL, execution TEXT NOT NULL, key TEXT NOT NULL,

@@ -22,10 +22,9 @@ from tpfd.core.publication import (
     next_step,
 )
 from tpfd.core.records import Publication, PublicationState
-from tpfd.objects.filesystem_target import FilesystemTarget
 from tpfd.objects.formats import CsvEncoder
 from tpfd.objects.keys import next_version
-from tpfd.objects.protocol import PlaceOutcome
+from tpfd.objects.protocol import ObjectTarget, PlaceOutcome
 
 EXECUTION = "01JDEADBEEF0000000000000AA"
 
@@ -63,7 +62,7 @@ class Owner:
     """One attempt. Every `step` has at most one effect on the outside."""
 
     ledger: Ledger
-    target: FilesystemTarget
+    target: ObjectTarget
     key: str
     rows: list[dict[str, str]]
     on_existing: OnExisting
@@ -107,6 +106,9 @@ class Owner:
     async def _act(self) -> None:
         match self.decision:
             case Write():
+                if self.on_existing is OnExisting.VERSION:
+                    while await self.target.inspect(self.key) is not None:
+                        self.key = next_version(self.key)
                 session = await self._open.enter_async_context(
                     self.target.open_temporary(self.key, EXECUTION, self.fence, CsvEncoder(["a"]))
                 )

@@ -6,11 +6,10 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from attrs import evolve
 from trio.testing import MockClock
 
 from tpfd.blocking import Inline
-from tpfd.errors import Conflict, MalformedError, NonRetryableError, OutsideError, TooLarge
+from tpfd.errors import NonRetryableError, OutsideError
 from tpfd.objects.filesystem import FilesystemSource
 from tpfd.objects.protocol import AfterAction, AfterKind, IgnoredObject, ListedObject, ObjectSource
 
@@ -79,21 +78,6 @@ async def test_links_and_unsafe_names_are_ignored_with_a_reason(root: Path, tmp_
     }
 
 
-async def test_pages_are_complete_and_in_order(root: Path) -> None:
-    names = [f"{number:03d}.csv" for number in range(25)]
-    for name in reversed(names):
-        _put(root / name)
-    source, seen, after = _source(root), [], None
-    while True:
-        page = await source.list_page(10, after)
-        assert len(page.objects) <= 10
-        seen += [listed.key for listed in page.objects]
-        after = page.next_after
-        if after is None:
-            break
-    assert seen == names
-
-
 async def test_a_page_of_many_files_needs_memory_for_the_page_only(root: Path) -> None:
     for number in range(5_000):
         (root / f"{number:06d}-{'n' * 100}.csv").touch()
@@ -145,64 +129,6 @@ async def test_what_is_remembered_of_unsettled_files_is_bounded(
     assert len(source._watched) == 5
 
 
-async def test_identity_follows_its_fields(root: Path) -> None:
-    sources = {
-        "default": _source(root),
-        "name": _source(root, identity_fields=["key"]),
-        "content": _source(root, identity_fields=["checksum"]),
-    }
-
-    async def changed_by(text: str, age_ms: int) -> set[str]:
-        before = {name: await source.identity(await _only(source)) for name, source in sources.items()}
-        _put(root / "a.csv", text, age_ms)
-        return {name for name, source in sources.items() if await source.identity(await _only(source)) != before[name]}
-
-    _put(root / "a.csv", "one", 100)
-    assert await changed_by("one", 100) == set()
-    assert await changed_by("one", 99) == {"default"}
-    assert await changed_by("two", 98) == {"default", "content"}
-
-
-def test_unknown_identity_fields_are_named(root: Path) -> None:
-    with pytest.raises(ValueError, match="colour"):
-        _source(root, identity_fields=["key", "colour"])
-
-
-async def test_reads_text_without_a_mark(root: Path) -> None:
-    (root / "a.csv").write_bytes(b"\xef\xbb\xbfZo\xc3\xab")
-    source = _source(root)
-    listed = await _only(source)
-    assert await source.read_text(listed, 100) == "Zoë"
-    assert await source.read_bytes(listed, 100) == b"\xef\xbb\xbfZo\xc3\xab"
-
-
-async def test_text_that_is_not_utf8_is_placed(root: Path) -> None:
-    (root / "a.csv").write_bytes(b"one\ntwo\nZo\xeb")
-    source = _source(root)
-    with pytest.raises(MalformedError, match=r"a\.csv: line 3, byte 10"):
-        await source.read_text(await _only(source), 100)
-
-
-async def test_too_large_is_refused_unread(root: Path) -> None:
-    _put(root / "a.csv", "12345")
-    source = _source(root)
-    with pytest.raises(TooLarge, match="5 bytes, more than 4"):
-        await source.read_bytes(await _only(source), 4)
-
-
-async def test_a_changed_file_is_not_read_as_the_listed_one(root: Path) -> None:
-    _put(root / "a.csv", "old")
-    source = _source(root)
-    listed = await _only(source)
-    _put(root / "a.csv", "new!")
-    with pytest.raises(Conflict) as caught:
-        await source.reference(listed)
-    assert caught.value.code == "object_changed"
-    (root / "a.csv").unlink()
-    with pytest.raises(Conflict, match="is gone"):
-        await source.read_bytes(listed, 100)
-
-
 async def test_a_file_replaced_by_a_link_is_not_read(root: Path, tmp_path: Path) -> None:
     _put(root / "a.csv")
     _put(tmp_path / "secret")
@@ -233,54 +159,10 @@ async def test_a_reference_verifies_until_a_byte_changes(root: Path) -> None:
     assert caught.value.code == "object_missing"
 
 
-@pytest.mark.parametrize("key", ["../a.csv", "/etc/passwd", "x/../../a.csv"])
-async def test_a_reference_cannot_lead_outside(root: Path, key: str) -> None:
-    _put(root / "a.csv")
-    source = _source(root)
-    reference = evolve(await source.reference(await _only(source)), key=key)
-    with pytest.raises(NonRetryableError) as caught:
-        await source.verify(reference)
-    assert caught.value.code == "object_key_refused"
-
-
 async def test_a_missing_folder_is_retryable(tmp_path: Path) -> None:
     with pytest.raises(OutsideError, match="must exist") as caught:
         await _source(tmp_path / "unmounted").list_page(10, None)
     assert caught.value.retryable
-
-
-async def test_after_keep_and_delete(root: Path) -> None:
-    _put(root / "a.csv")
-    source = _source(root)
-    listed = await _only(source)
-    assert not await source.after(listed, KEEP)
-    assert (root / "a.csv").exists()
-    assert await source.after(listed, DELETE)
-    assert not (root / "a.csv").exists()
-    assert not await source.after(listed, DELETE), "repeating it is harmless"
-
-
-async def test_after_leaves_a_new_file_of_the_same_name(root: Path) -> None:
-    _put(root / "a.csv", "old")
-    source = _source(root)
-    listed = await _only(source)
-    _put(root / "a.csv", "new one")
-    assert not await source.after(listed, DELETE)
-    assert not await source.after(listed, MOVE)
-    assert (root / "a.csv").read_text() == "new one"
-
-
-async def test_after_move_keeps_what_was_moved_before(root: Path) -> None:
-    source = _source(root)
-    for text in ("first", "second"):
-        _put(root / "a.csv", text)
-        assert await source.after(await _only(source), MOVE)
-    assert {path.name: path.read_text() for path in (root / "done" / "here").iterdir()} == {
-        "a.csv": "first",
-        "a.v2.csv": "second",
-    }
-    page = await source.list_page(10, None)
-    assert page.objects == ()
 
 
 async def test_after_move_ends_what_a_killed_one_began(root: Path) -> None:

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.objects.owners import EXECUTION, Ledger, Owner
+from tests.objects.owners import EXECUTION
 from tpfd.blocking import Threads
-from tpfd.core.publication import OnExisting, Staged
+from tpfd.core.publication import Staged
 from tpfd.errors import InternalError, NonRetryableError, OutsideError
 from tpfd.objects.filesystem_target import FilesystemTarget
-from tpfd.objects.formats import CsvEncoder, JsonArrayEncoder, Row
+from tpfd.objects.formats import CsvEncoder, Row
 from tpfd.objects.protocol import ObjectTarget, PlaceOutcome, Temporary
 
 
@@ -51,91 +51,6 @@ async def _publish(target: ObjectTarget, key: str, count: int, *, fence: int = 1
         staged = await session.finish()
         assert await target.place(staged, key, replace=replace) is PlaceOutcome.PLACED
     return staged
-
-
-@pytest.mark.parametrize("count", [0, 1, 511, 512, 513, 2000])
-async def test_the_object_is_whole_and_as_promised(target: ObjectTarget, root: Path, count: int) -> None:
-    staged = await _publish(target, "2026/07/out.csv", count)
-    data = (root / "2026/07/out.csv").read_bytes()
-    assert data.decode() == "id,text\n" + "".join(f"{n},row {n}\n" for n in range(count))
-    assert (staged.size_bytes, staged.item_count) == (len(data), count)
-    assert staged.digest == hashlib.sha256(data).hexdigest()
-    found = await target.inspect("2026/07/out.csv")
-    assert found is not None
-    assert (found.digest, found.size_bytes) == (staged.digest, staged.size_bytes)
-    assert _visible(root) == ["2026/07/out.csv"], "no temporary is left"
-
-
-async def test_footers_are_written(target: ObjectTarget, root: Path) -> None:
-    async with target.open_temporary("x", EXECUTION, 1, JsonArrayEncoder()) as session:
-        await session.write([{"a": 1}])
-        await target.place(await session.finish(), "x.json", replace=False)
-    assert (root / "x.json").read_text() == '[\n{"a":1}\n]\n'
-
-
-async def test_nothing_is_seen_before_it_is_placed(target: ObjectTarget, root: Path) -> None:
-    async with target.open_temporary("out.csv", EXECUTION, 7, CsvEncoder(["id", "text"])) as session:
-        await session.write(_rows(600))
-        assert _visible(root) == [f".out.csv.{EXECUTION}.7.tmp"]
-        await session.finish()
-        assert await target.inspect("out.csv") is None
-        assert await target.list_temporaries(EXECUTION) == (
-            Temporary(name=f".out.csv.{EXECUTION}.7.tmp", fence=7),
-        )
-    assert _visible(root) == []
-
-
-async def test_an_abandoned_session_leaves_nothing(target: ObjectTarget, root: Path) -> None:
-    async def fail_half_way() -> None:
-        async with target.open_temporary("out.csv", EXECUTION, 1, CsvEncoder(["id", "text"])) as session:
-            await session.write(_rows(600))
-            raise RuntimeError("step failed")
-
-    with pytest.raises(RuntimeError, match="step failed"):
-        await fail_half_way()
-    assert _visible(root) == []
-
-
-async def test_a_cancelled_session_leaves_nothing(target: ObjectTarget, root: Path) -> None:
-    with trio.CancelScope() as scope:
-        async with target.open_temporary("out.csv", EXECUTION, 1, CsvEncoder(["id", "text"])) as session:
-            scope.cancel()
-            await session.write(_rows(600))
-    assert scope.cancelled_caught
-    assert _visible(root) == []
-
-
-async def test_placing_never_replaces_unless_asked(target: ObjectTarget, root: Path) -> None:
-    (root / "out.csv").write_text("old")
-    async with target.open_temporary("out.csv", EXECUTION, 1, CsvEncoder(["id", "text"])) as session:
-        staged = await session.finish()
-        assert await target.place(staged, "out.csv", replace=False) is PlaceOutcome.OCCUPIED
-        assert (root / "out.csv").read_text() == "old"
-        assert await target.place(staged, "out.csv", replace=True) is PlaceOutcome.PLACED
-    assert (root / "out.csv").read_text() == "id,text\n"
-
-
-@pytest.mark.parametrize("replace", [False, True])
-async def test_a_stopped_owner_that_wakes_up_late_cannot_place(
-    target: ObjectTarget, root: Path, replace: bool
-) -> None:
-    async with target.open_temporary("out.csv", EXECUTION, 1, CsvEncoder(["id", "text"])) as session:
-        staged = await session.finish()
-        (old,) = await target.list_temporaries(EXECUTION)  # the new owner's first act
-        await target.discard(old)
-        await _publish(target, "out.csv", 3, fence=2)
-        assert await target.place(staged, "out.csv", replace=replace) is PlaceOutcome.SUPERSEDED
-    assert (root / "out.csv").read_text().count("\n") == 4
-
-
-async def test_an_owner_discarded_while_it_still_writes_cannot_place(target: ObjectTarget, root: Path) -> None:
-    async with target.open_temporary("out.csv", EXECUTION, 1, CsvEncoder(["id", "text"])) as session:
-        await session.write(_rows(600))
-        for temporary in await target.list_temporaries(EXECUTION):
-            await target.discard(temporary)
-        staged = await session.finish()
-        assert await target.place(staged, "out.csv", replace=True) is PlaceOutcome.SUPERSEDED
-    assert _visible(root) == []
 
 
 async def test_discarding_twice_is_harmless_and_touches_no_other_execution(target: ObjectTarget, root: Path) -> None:
@@ -249,31 +164,6 @@ async def test_short_writes_lose_nothing(
     staged = await _publish(target, "out.csv", 50)
     data = (root / "out.csv").read_bytes()
     assert (hashlib.sha256(data).hexdigest(), data.count(b"\n")) == (staged.digest, 51)
-
-
-@pytest.mark.parametrize("effects", range(1, 12))
-async def test_a36_killed_at_any_point_a_retry_gives_one_whole_object(
-    target: FilesystemTarget, root: Path, effects: int
-) -> None:
-    """Before the write, before the record, before the rename, after the rename, after the record."""
-    ledger = Ledger()
-    killed = Owner(ledger, target, "out.csv", [{"a": "1"}] * 3, OnExisting.FAIL)
-    for _ in range(effects):
-        if not killed.ended:
-            await killed.step()
-    if not ledger.completed:
-        assert _visible(root) in ([], [f".out.csv.{EXECUTION}.1.tmp"], ["out.csv"])
-    placed_before = (root / "out.csv").stat() if (root / "out.csv").exists() else None
-    retry = Owner(ledger, target, "out.csv", [{"a": "1"}] * 3, OnExisting.FAIL)
-    await retry.run()
-    assert ledger.completed
-    assert (root / "out.csv").read_text() == "a\n1\n1\n1\n"
-    if placed_before is not None:
-        assert (root / "out.csv").stat().st_ino == placed_before.st_ino, "adopted, not written again"
-        assert retry.staged is None
-    await killed.close()
-    await retry.close()
-    assert _visible(root) == ["out.csv"]
 
 
 _WRITER = """

@@ -10,7 +10,10 @@ from attrs import evolve
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.aws.standin import StandIn
 from tests.objects.owners import EXECUTION, Ledger, Owner
+from tests.objects.places import BucketPlace, Location, folder
+from tests.objects.s3 import make_bucket
 from tpfd.blocking import Inline
 from tpfd.core.publication import (
     Complete,
@@ -25,7 +28,6 @@ from tpfd.core.publication import (
     next_step,
 )
 from tpfd.core.records import Publication, PublicationState
-from tpfd.objects.filesystem_target import FilesystemTarget
 
 STAGED = Staged(temporary=".out.E.2.tmp", digest="ours", size_bytes=1, item_count=1)
 OURS = Publication(
@@ -100,46 +102,47 @@ def _rows(content: int) -> list[dict[str, str]]:
 
 
 async def _play(
-    root: Path, schedule: list[int], contents: list[int], on_existing: OnExisting, foreign: bool, *, discards: bool
+    place: Location, schedule: list[int], contents: list[int], on_existing: OnExisting, foreign: bool, *, discards: bool
 ) -> None:
     """Owners take steps in the order of `schedule`; whoever is not scheduled any more is dead. Then a last one runs."""
-    target = FilesystemTarget(root, Inline())
-    before = root / "p.csv.out"
     if foreign:
-        before.write_text("another's object")
+        place.put("p.csv.out", "another's object")
     ledger = Ledger()
-    owners = [Owner(ledger, target, "p.csv.out", _rows(content), on_existing, discards) for content in contents]
-    last = Owner(ledger, target, "p.csv.out", _rows(99), on_existing, discards)
+
+    def owner(content: int) -> Owner:
+        return Owner(ledger, place.target(on_existing), "p.csv.out", _rows(content), on_existing, discards)
+
+    owners, last = [owner(content) for content in contents], owner(99)
     try:
         for index in schedule:
             if not owners[index].ended:
                 await owners[index].step()
         await last.run()
-        for owner in owners:  # everybody who was thought dead wakes up
-            await owner.run()
-        _check(root, ledger, on_existing, foreign)
+        for late in owners:  # everybody who was thought dead wakes up
+            await late.run()
+        _check(place, ledger, on_existing, foreign)
     finally:
-        for owner in (*owners, last):
-            await owner.close()
-    assert await target.list_temporaries(EXECUTION) == ()
+        for late in (*owners, last):
+            await late.close()
+    assert place.leftovers() == []
+    assert await place.target().list_temporaries(EXECUTION) == ()
 
 
-def _check(root: Path, ledger: Ledger, on_existing: OnExisting, foreign: bool) -> None:
+def _check(place: Location, ledger: Ledger, on_existing: OnExisting, foreign: bool) -> None:
     if foreign and on_existing is not REPLACE:
-        assert (root / "p.csv.out").read_text() == "another's object"
+        assert place.read("p.csv.out") == b"another's object"
     if foreign and on_existing is FAIL:
         assert not ledger.completed
         return
     assert ledger.completed
     publication = ledger.publication
     assert publication is not None
-    data = (root / publication.object_key).read_bytes()
+    data = place.read(publication.object_key)
     assert hashlib.sha256(data).hexdigest() == publication.digest, "not what was committed"
     assert len(data) == publication.size_bytes
     content = int(data.split()[1])
     assert data.decode().splitlines() == ["a", *(row["a"] for row in _rows(content))]
-    objects = [path for path in root.iterdir() if not path.name.startswith(".")]
-    assert len(objects) == 1 + (foreign and on_existing is VERSION)
+    assert len(place.objects()) == 1 + (foreign and on_existing is VERSION)
 
 
 @pytest.mark.parametrize("on_existing", list(OnExisting))
@@ -149,9 +152,8 @@ async def test_a_taken_over_owner_never_changes_what_was_committed(
 ) -> None:
     # Owner 0 stops after any number of steps; owner 1 claims and stops after any number; a last one ends it.
     for first, second in itertools.product(range(14), range(14)):
-        root = tmp_path / f"{first}-{second}"
-        root.mkdir()
-        await _play(root, [0] * first + [1] * second, [0, 1], on_existing, foreign, discards=True)
+        place = folder(tmp_path / f"{first}-{second}", Inline())
+        await _play(place, [0] * first + [1] * second, [0, 1], on_existing, foreign, discards=True)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -168,10 +170,10 @@ def test_any_interleaving_of_owners(
     on_existing: OnExisting,
     foreign: bool,
 ) -> None:
-    root = tmp_path_factory.mktemp("out")
+    place = folder(tmp_path_factory.mktemp("out") / "place", Inline())
 
     async def play() -> None:
-        await _play(root, schedule, contents, on_existing, foreign, discards=True)
+        await _play(place, schedule, contents, on_existing, foreign, discards=True)
 
     trio.run(play)
 
@@ -180,4 +182,22 @@ async def test_without_the_discard_a_late_owner_does_replace(tmp_path: Path) -> 
     """The guard matters: take it out, and the committed object is lost."""
     prepared_only = [0] * 7  # claim, discard, inspect, write, inspect, prepare, inspect: about to replace
     with pytest.raises(AssertionError, match="not what was committed"):
-        await _play(tmp_path, prepared_only, [0], REPLACE, foreign=True, discards=False)
+        await _play(folder(tmp_path / "out"), prepared_only, [0], REPLACE, foreign=True, discards=False)
+
+
+S3_TURNS = [*((first, 0) for first in range(9)), (3, 5), (6, 5), (8, 7)]
+
+
+@pytest.mark.parametrize("on_existing", list(OnExisting))
+@pytest.mark.parametrize("foreign", [False, True])
+async def test_a_taken_over_owner_never_changes_what_was_committed_to_a_bucket(
+    aws: StandIn, on_existing: OnExisting, foreign: bool
+) -> None:
+    for first, second in S3_TURNS:
+        place = BucketPlace(aws, make_bucket(aws))
+        await _play(place, [0] * first + [1] * second, [0, 1], on_existing, foreign, discards=True)
+
+
+async def test_without_the_discard_a_late_owner_does_replace_in_a_bucket(aws: StandIn) -> None:
+    with pytest.raises(AssertionError, match="not what was committed"):
+        await _play(BucketPlace(aws, make_bucket(aws)), [0] * 7, [0], REPLACE, foreign=True, discards=False)

@@ -139,6 +139,16 @@ def test_messages_of_libraries_take_the_same_form(root_logger: logging.Logger) -
     assert (decoded["logger"], decoded["event"]) == ("some.library", "port 80\nis taken")
 
 
+def test_the_sdk_writes_down_no_headers_and_no_payloads_at_any_level(root_logger: logging.Logger) -> None:
+    stream = io.StringIO()
+    configure("json", "debug", stream=stream, environ={})
+    logging.getLogger("botocore.endpoint").debug("sending X-Amz-Security-Token")
+    logging.getLogger("botocore.credentials").info("found")
+    assert stream.getvalue() == ""
+    logging.getLogger("botocore.hooks").warning("trouble")
+    assert "trouble" in stream.getvalue()
+
+
 def test_a_traceback_cannot_forge_a_line_either(root_logger: logging.Logger) -> None:
     stream = io.StringIO()
     configure("text", "info", stream=stream, environ={})

@@ -11,6 +11,7 @@ import pytest
 from tpfd.config.keys import KEYS
 from tpfd.config.load import parse_config
 from tpfd.config.model import Config
+from tpfd.daemon.aws_sites import WITHIN_S
 from tpfd.durations import MS_PER_S
 
 UNITS = Path(__file__).parents[2] / "systemd"
@@ -71,8 +72,17 @@ def test_the_service_manager_and_the_daemon_agree(name: str) -> None:
     assert unit["ExecReload"] == ["/bin/kill -HUP $MAINPID"]
     assert int(unit["TimeoutStopSec"][0]) * MS_PER_S > Config().drain.grace_ms + 10 * MS_PER_S
     assert Config().store.sqlite.path == f"/var/lib/{unit['StateDirectory'][0]}/tpfd.db"
-    assert "78" in unit["RestartPreventExitStatus"][0].split()
     assert "WatchdogSec" in unit
+
+
+@each_unit
+def test_a_service_that_is_away_for_long_is_waited_for_and_a_wrong_file_is_not(name: str) -> None:
+    """A strict start ends with 78 for both; it takes its time only for the first."""
+    unit = settings(name)
+    assert unit["RestartPreventExitStatus"] == ["2"]
+    assert unit["StartLimitIntervalSec"] == ["5min"]
+    burst, pause_s = int(unit["StartLimitBurst"][0]), int(unit["RestartSec"][0])
+    assert burst * (pause_s + 1) < 300 < burst * (pause_s + WITHIN_S / 2)
 
 
 def test_a_replica_is_set_up_by_keys_that_exist() -> None:

@@ -18,6 +18,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--from", type=int, default=1, metavar="N", dest="first", help="the first of them (1)")
     parser.add_argument("--seed", type=int, metavar="N", help="one seed only; its coverage is not judged")
     parser.add_argument("--trace", action="store_true", help="print what happens, line by line")
+    ways = ("websocket", "kafka")
+    parser.add_argument("--through", choices=ways, default="websocket", help="how providers are asked")
     parser.add_argument("--break", choices=sorted(GUARDS), dest="broken", help="take a guard out of the engine")
     return parser.parse_args()
 
@@ -36,15 +38,17 @@ def main() -> int:
     total, failed, began = Coverage(), [], time.monotonic()
     for seed in seeds:
         with without(arguments.broken):
-            report = simulate(seed, print if arguments.trace else None, also)
+            report = simulate(seed, print if arguments.trace else None, also, through=arguments.through)
         total.merge(report.coverage)
         if report.violations:
             failed.append(seed)
-            _print_failure(report)
+            _print_failure(report, arguments.through)
         elif single:
             print(f"seed {seed}: {report.line_count} lines, digest {report.digest}")
     _print_coverage(total)
     holes = [] if single else total.holes()
+    if arguments.through != "websocket":
+        holes = [hole for hole in holes if hole != Fault.DISCONNECT]  # there is nobody to leave
     took_s = time.monotonic() - began
     print(f"\n{len(seeds)} seeds in {took_s:.0f} s, {len(failed)} failing{': ' if failed else ''}{failed or ''}")
     for hole in holes:
@@ -52,8 +56,9 @@ def main() -> int:
     return 1 if failed or holes else 0
 
 
-def _print_failure(report: Report) -> None:
-    print(f"seed {report.seed} FAILS; see it happen: python -m tests.sim --seed {report.seed} --trace")
+def _print_failure(report: Report, through: str) -> None:
+    see = f"python -m tests.sim --seed {report.seed} --through {through} --trace"
+    print(f"seed {report.seed} FAILS; see it happen: {see}")
     for violation in report.violations:
         print("  " + violation.replace("\n", "\n  "))
 

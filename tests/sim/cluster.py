@@ -21,6 +21,7 @@ from tests.sim.coverage import Coverage, Fault
 from tests.sim.faults import Dice, StepTroubles
 from tests.sim.hooks import Hooks
 from tests.sim.invariants import Invariants
+from tests.sim.links import Links
 from tests.sim.nemesis import Nemesis
 from tests.sim.pipelines import FAULTS, Scenario, scenarios
 from tests.sim.providers import Answers, Channel, Hosts, People, SocketProvider
@@ -36,7 +37,7 @@ from tpfd.core.publication import OnExisting
 from tpfd.core.retry import Backoff
 from tpfd.engine import claims, continuations, leases
 from tpfd.runtime import EngineSettings
-from tpfd.transports import webhook, websocket
+from tpfd.transports import broker_link, sockets, webhook
 
 TTL_MS = 1_200_000
 """How long ended executions are kept: longer than any run takes to settle."""
@@ -61,11 +62,13 @@ SMALL: tuple[tuple[Any, str, int], ...] = (
     (itemised, "BLOCK_SIZE", 2),
     (itemised, "CONTINUE_PAGE", 2),
     (continuations, "PAGE_COUNT", 2),
+    (continuations, "SCAN_PAGES", 2),
     (payloads, "PAGE_COUNT", 2),
     (claims, "CLAIM_PAGE", 2),
     (leases, "RENEW_PAGE", 2),
     (live, "DISPATCH_PAGE", 3),
-    (websocket, "DELIVERY_PAGE", 3),
+    (sockets, "DELIVERY_PAGE", 3),
+    (broker_link, "LET_GO_PAGE", 2),
     (webhook, "SEND_PAGE", 2),
     (cleanup, "CLEANUP_PAGE", 2),
 )
@@ -148,13 +151,18 @@ class Report:
 
 
 def simulate(
-    seed: int, tell: Callable[[str], None] | None = None, also: frozenset[Fault] = frozenset()
+    seed: int,
+    tell: Callable[[str], None] | None = None,
+    also: frozenset[Fault] = frozenset(),
+    *,
+    through: str = "websocket",
 ) -> Report:
     """Runs one seed.
 
     Args:
         tell: told each line of the trace; None: nobody.
         also: faults that belong to the run whatever it draws.
+        through: see `scenarios`.
     """
     random = Random(seed)
     plan = Plan.draw(random, also)
@@ -163,7 +171,7 @@ def simulate(
     violations: list[str] = []
     with _patched(*SMALL, *(CHUNKED if plan.chunked else ())):
         try:
-            clock.run(seed, functools.partial(_run, plan, dice, violations))
+            clock.run(seed, functools.partial(_run, plan, dice, violations, through))
         except (Exception, ExceptionGroup) as error:  # noqa: BLE001 - whatever ended a replica is what we look for
             violations.append("".join(traceback.format_exception(error)))
     return Report(seed, tuple(violations), coverage, trace.digest, trace.line_count)
@@ -177,10 +185,11 @@ def _patched(*attributes: tuple[Any, str, int]) -> Iterator[None]:
         yield
 
 
-async def _run(plan: Plan, dice: Dice, violations: list[str]) -> None:
+async def _run(plan: Plan, dice: Dice, violations: list[str], through: str) -> None:
     troubles = StepTroubles(dice)
     FAULTS.set(troubles)
-    used: Mapping[str, Scenario] = {name: one for name, one in scenarios().items() if name in dict(plan.batches)}
+    batches = dict(plan.batches)
+    used: Mapping[str, Scenario] = {name: one for name, one in scenarios(through).items() if name in batches}
     store = WatchedStore(one_host=plan.one_host)
     async with trio.open_nursery() as nursery:
         world = World(
@@ -234,7 +243,7 @@ class Cluster:
         async with trio.open_nursery() as outside:
             channel = Channel(nursery=outside, hosts=self.hosts, dice=self.dice, coverage=self.dice.coverage)
             answers = Answers(channel=channel, dice=self.dice)
-            await self._start_replicas(Hooks(scenarios=self.scenarios, answers=answers, dice=self.dice))
+            await self._start_replicas(answers)
             self._start_providers(outside, answers)
             clients, nemesis = await self._trouble(outside)
             self._calm()
@@ -252,7 +261,9 @@ class Cluster:
         if self.plan.removes and not self.invariants.violations:
             await settling.remove()
 
-    async def _start_replicas(self, hooks: Hooks) -> None:
+    async def _start_replicas(self, answers: Answers) -> None:
+        hooks = Hooks(scenarios=self.scenarios, answers=answers, dice=self.dice)
+        links = Links(scenarios=self.scenarios, answers=answers, dice=self.dice)
         shared = self._clock("the host")
         for name in "abc"[: self.plan.replica_count]:
             replica = Replica(
@@ -262,7 +273,7 @@ class Cluster:
                 clock=shared if self.plan.one_host else self._clock(name),
                 watches=self.plan.one_host,
                 latency_s=self.plan.latency_s,
-                beside=hooks.serve,
+                beside=(hooks.serve, links.serve),
                 on_existing=self.plan.on_existing,
                 dead=self.dead,
             )

@@ -33,6 +33,7 @@ from tpfd.core.records import ExecutionStatus, InteractionRecord, InteractionSta
 from tpfd.core.transact import Decision, Key, Snapshot
 from tpfd.engine import continuations, segment
 from tpfd.objects import publisher
+from tpfd.transports import permits
 
 S = ExecutionStatus
 Replaced = tuple[Any, str, Any]
@@ -167,7 +168,7 @@ GUARDS: Mapping[str, Guard] = {
         ENDS,
     ),
     "clean-up": Guard(lambda: ((cleanup, "release_page", _always(Decision(()))),), ENDS),
-    "permits-come-back": Guard(lambda: ((budget, "freed", _always(())),)),
+    "slots-in-use": Guard(lambda: ((permits, "is_held", _always(False)),)),
     # 6: whole objects
     "object-in-place": Guard(lambda: (_take_for_placed(),)),
     # the budget, and names for the outside

@@ -123,7 +123,7 @@ class Invariants:
             self._must(before.status.terminal, "an execution was removed before its end", before)
             return
         if before is None:
-            self._new_execution(after)
+            self._new_execution(after, writer)
             return
         if before.status.terminal:
             redriven = after.status is S.QUEUED and after.redrive_count == before.redrive_count + 1
@@ -142,11 +142,15 @@ class Invariants:
         if after.redrive_count == before.redrive_count:
             self._tidied(before, after)
 
-    def _new_execution(self, after: ExecutionRecord) -> None:
+    def _new_execution(self, after: ExecutionRecord, writer: str) -> None:
         # The child of an item that was rejected before it could be asked is done already.
         done = after.status is S.SUCCEEDED and after.unit_id is not None
-        self._must(after.version == 1 and after.fence == 0, "a new execution is not new", after)
-        self._must(after.status is S.QUEUED or done, "a new execution does not begin QUEUED", after)
+        at_once = after.status is S.RUNNING  # claimed in the write that made it
+        self._must(after.version == 1 and after.fence == int(at_once), "a new execution is not new", after)
+        self._must(after.status is S.QUEUED or at_once or done, "a new execution does not begin QUEUED", after)
+        if at_once:
+            self._owners[after.execution_id] = writer
+            self._lease_moved_s[after.execution_id] = trio.current_time()
         if after.parent_execution_id is not None:
             parent = self.store.get_now(EXECUTION.key(TENANT, after.parent_execution_id))
             parked = parent is not None and parent.status is S.WAITING_EXTERNAL
@@ -277,10 +281,11 @@ class Invariants:
         self._must(own, "a request is out under a permit that it does not hold", after, permit)
 
     def _permit(self, before: PermitRecord | None, after: PermitRecord | None) -> None:
-        self._must(before is None or after is None, "a permit was taken from its owner", before, after)
-        if before is not None and after is None:
+        self._must(after is not None, "the row of a slot is rewritten, never removed", before)
+        if before is not None:
             owner = self.store.get_now(INTERACTION.key(TENANT, before.interaction_id))
-            self._must(owner is None or not owner.status.open, "an open request has lost its permit", before, owner)
+            taken = budget.is_held(before, owner) and (after is None or after.interaction_id != before.interaction_id)
+            self._must(not taken, "a permit was taken from its owner", before, after)
 
 
 def _state(record: Any) -> str:

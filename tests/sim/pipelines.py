@@ -218,7 +218,8 @@ HOOK = 'webhook, request: {url: "https://hooks.example/ask"}'
 HUMAN = "assignee: ann, group: clerks, remindAfter: PT4S, escalateTo: bob, escalateAfter: PT8S"
 
 
-def _scenarios() -> Sequence[Scenario]:
+def _scenarios(through: str) -> Sequence[Scenario]:
+    asking = functools.partial(waiting, transport=through)
     functions: dict[str, Callable[..., Any]] = {
         one.__name__: one for one in (begin, parse, grow, line, finish, again, gather, total, check, sift)
     }
@@ -233,32 +234,32 @@ def _scenarios() -> Sequence[Scenario]:
     in_order = service("finish", "Answer", "Line", more="parallelism: SEQUENTIAL")
     checked = service("check", "Row", "Row", more="recoverOnFailure: true")
     sifted = service("sift", "Answer", "Answer", more="recoverOnFailure: true")
-    then = service("again", "Answer", "Row") + waiting("sign", timeout="PT40S")
-    defaulted = waiting(timeout="PT6S", settings=DEFAULT_ANSWER)
-    briefly = waiting(more=few, timeout="PT30S")
-    by_people = waiting(transport=people, timeout="PT60S")
-    twice = waiting(timeout="PT20S") + service("again", "Answer", "Row") + waiting("sign", transport=people)
+    then = service("again", "Answer", "Row") + asking("sign", timeout="PT40S")
+    defaulted = asking(timeout="PT6S", settings=DEFAULT_ANSWER)
+    briefly = asking(more=few, timeout="PT30S")
+    by_people = asking(transport=people, timeout="PT60S")
+    twice = asking(timeout="PT20S") + service("again", "Answer", "Row") + asking("sign", transport=people)
     gathered = service("again", "Answer", "Row") + service("gather", "Row", "Batch", "MANY_TO_ONE")
-    rounds = waiting(more=few, timeout="PT40S") + gathered + service("spread", "Batch", "Row", "ONE_TO_MANY")
-    sign = waiting("sign", timeout="PT30S")
+    rounds = asking(more=few, timeout="PT40S") + gathered + service("spread", "Batch", "Row", "ONE_TO_MANY")
+    sign = asking("sign", timeout="PT30S")
     made = functools.partial(_made, functions)
     return (
         made("Chain", BEGIN + grow_twice + to_line, _chain),
-        made("Scalar", BEGIN + waiting(timeout="PT20S") + FINISH, _scalar),
+        made("Scalar", BEGIN + asking(timeout="PT20S") + FINISH, _scalar),
         made("Default", BEGIN + defaulted + FINISH, _scalar, publish=True),
-        made("Person", BEGIN + waiting(transport=people, timeout="PT40S", settings=HUMAN) + FINISH, _scalar),
+        made("Person", BEGIN + asking(transport=people, timeout="PT40S", settings=HUMAN) + FINISH, _scalar),
         made("Live", PARSE + briefly + FINISH, _items, publish=True, ordered=False),
-        made("Hasty", PARSE + waiting(more=few, timeout="PT5S") + FINISH, _items, publish=True, ordered=False),
-        made("OneByOne", PARSE + waiting(more="parallelism: SEQUENTIAL", timeout="PT40S") + FINISH, _items),
+        made("Hasty", PARSE + asking(more=few, timeout="PT5S") + FINISH, _items, publish=True, ordered=False),
+        made("OneByOne", PARSE + asking(more="parallelism: SEQUENTIAL", timeout="PT40S") + FINISH, _items),
         made("People", PARSE + by_people + FINISH, _items, publish=True),
-        made("Total", PARSE + waiting(more=few, timeout="PT40S") + FINISH + TOTAL, _total),
-        made("ManyIn", PARSE + waiting(more=many_in, timeout="PT30S") + FINISH, _scalar),
-        made("ManyOut", BEGIN + waiting(transport=people, more=many_out, timeout="PT40S") + FINISH, _list),
-        made("ManyBoth", PARSE + waiting(more=both, timeout="PT30S") + in_order, _list, publish=True),
+        made("Total", PARSE + asking(more=few, timeout="PT40S") + FINISH + TOTAL, _total),
+        made("ManyIn", PARSE + asking(more=many_in, timeout="PT30S") + FINISH, _scalar),
+        made("ManyOut", BEGIN + asking(transport=people, more=many_out, timeout="PT40S") + FINISH, _list),
+        made("ManyBoth", PARSE + asking(more=both, timeout="PT30S") + in_order, _list, publish=True),
         made("Checked", PARSE + checked + briefly + in_order, _kept_items, publish=True, ordered=False),
         made("Sifted", PARSE + by_people + sifted + FINISH, _sifted_items, publish=True),
-        made("Hook", BEGIN + waiting(transport=HOOK, timeout="PT30S") + FINISH, _scalar),
-        made("Hooks", PARSE + waiting(transport=HOOK, timeout="PT60S") + FINISH, _items, publish=True),
+        made("Hook", BEGIN + asking(transport=HOOK, timeout="PT30S") + FINISH, _scalar),
+        made("Hooks", PARSE + asking(transport=HOOK, timeout="PT60S") + FINISH, _items, publish=True),
         made("Twice", BEGIN + twice + FINISH, _twice),
         made("Rounds", PARSE + rounds + sign + FINISH, _rounds, publish=True, ordered=False),
         made("Nested", PARSE + by_people + then + FINISH, _nested, publish=True),
@@ -278,6 +279,10 @@ def _made(
 
 
 @functools.cache
-def scenarios() -> Mapping[str, Scenario]:
-    """All pipelines, by name."""
-    return {one.name: one for one in _scenarios()}
+def scenarios(through: str = "websocket") -> Mapping[str, Scenario]:
+    """All pipelines, by name.
+
+    Args:
+        through: how providers are asked where nothing else is said: by ``websocket``, or through a broker (``kafka``).
+    """
+    return {one.name: one for one in _scenarios(through)}

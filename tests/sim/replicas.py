@@ -36,7 +36,7 @@ class Replica:
     watches: bool
     latency_s: float
     on_existing: OnExisting
-    beside: Callable[[Process], Awaitable[None]]
+    beside: tuple[Callable[[Process], Awaitable[None]], ...]
     dead: set[str]
     process: Process = field(init=False)
     gate: FaultyGate = field(init=False)
@@ -76,7 +76,8 @@ class Replica:
         self.gate.on_death = self._died
         self.dice.trace.note(f"{name} starts as {node}, clock ahead {self.clock.ahead_ms} ms")
         await self.world.nursery.start(self.process.run)
-        self.world.nursery.start_soon(self.beside, self.process)
+        for serve in self.beside:
+            self.world.nursery.start_soon(serve, self.process)
         if self.watches:
             self.world.nursery.start_soon(self._watch, self.process)
 

@@ -75,7 +75,11 @@ class Settling:
         policy = self.world.policy
         await trio.sleep(max(policy.succeeded_ttl_ms, policy.failed_ttl_ms) / 1000 + ROUND_S)
         for kind in KINDS:
+            if kind is PERMIT:
+                continue  # as many rows as there are slots, whatever runs
             for record in self.store.rows(kind):
+                if kind is SOCKET and record.socket_id in self._living():
+                    continue  # a link lives as long as its process
                 self._violate(f"its time is over, and it is still there: {record}")
         for sequenced in await self.store.feed(after=0, limit=1):
             self._violate(f"its time is over, and its history is still there: {sequenced}")
@@ -142,18 +146,20 @@ class Settling:
         for unit in self.store.rows(UNIT):
             if unit.status is UnitStatus.WAITING_EXTERNAL:
                 self._violate(f"a unit still waits: {unit}")
-        for permit in self.store.rows(PERMIT):
-            self._violate(f"a permit is still held: {permit}")
-        living = {
-            socket.socket_id
-            for replica in self.nemesis.hosts.replicas
-            for socket in replica.process.sockets._sockets.values()
-        }
+        living = self._living()
         for row in self.store.rows(SOCKET):
             # One that was written by a clock that ran ahead may have to wait still.
             over = row.expires_epoch_ms + self.world.settings.sweep_interval_ms < self.nemesis.hosts.now_ms()
             if over and row.socket_id not in living:
                 self._violate(f"a socket's row has outlived it: {row}")
+
+    def _living(self) -> set[str]:
+        """The sockets of the processes that run."""
+        return {
+            socket.socket_id
+            for replica in self.nemesis.hosts.replicas
+            for socket in replica.process.sockets._sockets.values()
+        }
 
     def _what_was_told_is_true(self) -> None:
         for execution_id in self.nemesis.cancelled:

@@ -13,13 +13,15 @@ import pytest
 import trio
 
 from tests.sim import clock
-from tests.sim.cluster import simulate
-from tests.sim.coverage import Coverage
+from tests.sim.cluster import Report, simulate
+from tests.sim.coverage import Coverage, Fault
 from tests.sim.guards import GUARDS, without
 
 ROOT = Path(__file__).parents[2]
 SEEDS = range(1, 181)
 """What CI runs: about a minute."""
+BROKER_SEEDS = range(1, 41)
+"""Of these, the same runs with a broker in the place of the sockets."""
 TRIES = 80
 """Seeds in which a missing guard has to show."""
 
@@ -40,6 +42,17 @@ def test_nothing_is_violated_and_everything_is_exercised() -> None:
         assert report.violations == (), f"python -m tests.sim --seed {seed} --trace\n" + "\n".join(report.violations)
         total.merge(report.coverage)
     assert total.holes() == []
+
+
+def test_nothing_is_violated_when_providers_are_asked_through_a_broker() -> None:
+    total = Coverage()
+    for seed in BROKER_SEEDS:
+        report = simulate(seed, through="kafka")
+        where = f"python -m tests.sim --seed {seed} --through kafka --trace"
+        assert report.violations == (), where + "\n" + "\n".join(report.violations)
+        total.merge(report.coverage)
+    met = (Fault.HOOK_REFUSED, Fault.HOOK_NEVER, Fault.HOOK_LOST, Fault.KILL, Fault.DRAIN)
+    assert total.missing(met) == [], "a request is not taken, never taken, taken and not reported; a process ends"
 
 
 def test_one_seed_gives_one_trace_in_one_process() -> None:
@@ -64,12 +77,20 @@ def test_one_seed_gives_one_trace_in_every_process(hash_seed: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(GUARDS))
-def test_a_missing_guard_is_noticed(name: str) -> None:
+def test_a_missing_guard_is_noticed_and_the_seed_replays(name: str) -> None:
     for seed in range(1, TRIES + 1):
-        with without(name):
-            if simulate(seed, also=GUARDS[name].faults).violations:
-                return
+        found = _without(name, seed)
+        if found.violations:
+            again = _without(name, seed)
+            assert (again.digest, again.line_count) == (found.digest, found.line_count)
+            assert len(again.violations) == len(found.violations)
+            return
     pytest.fail(f"nobody noticed that {name} is missing")
+
+
+def _without(name: str, seed: int) -> Report:
+    with without(name):
+        return simulate(seed, also=GUARDS[name].faults)
 
 
 def test_a_run_in_which_nothing_can_happen_any_more_is_ended() -> None:

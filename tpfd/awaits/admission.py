@@ -28,7 +28,7 @@ from tpfd.core.transact import Read
 from tpfd.errors import Conflict, MalformedError, NotFound, TimedOut, TokenRejected, TpfdError
 from tpfd.pipeline.model import Correlation
 from tpfd.program import Program
-from tpfd.runtime import Runtime
+from tpfd.runtime import CommitDue, Runtime
 
 
 @frozen(kw_only=True)
@@ -38,6 +38,7 @@ class Answer:
     Attributes:
         payload: parsed JSON data.
         actor: who says so; None: not told.
+        by_broker: it came through a broker, to which not everybody can write: it is kept whatever it names.
     """
 
     tenant_id: TenantId
@@ -47,6 +48,7 @@ class Answer:
     key: str | None = None
     payload: object = None
     actor: str | None = None
+    by_broker: bool = False
 
 
 @define(eq=False, kw_only=True)
@@ -54,12 +56,14 @@ class Admission:
     """Admits completions and deadlines for this process.
 
     Attributes:
+        commit: commits what makes executions due, and may begin with them at once.
         keys: secrets of resume tokens; the first signs, all verify.
     """
 
     runtime: Runtime
     sessions: Sessions
     outlet: Outlet
+    commit: CommitDue
     keys: Sequence[SigningKey] = ()
 
     async def complete(self, answer: Answer) -> tuple[InteractionRecord, bool]:
@@ -124,16 +128,17 @@ class Admission:
         """Admits what is known to be meant for this interaction."""
         program = self.runtime.program(seen.pipeline_id)
         answer = await answers.read(self.runtime, program, seen, payload, actor=actor, key=key)
-        ended = await self.runtime.store.transact(
-            admission.reads(seen),
-            functools.partial(
-                admission.admit,
-                seen=seen,
-                completion=answer.completion,
-                now=self.runtime.now(),
-                policy=self.runtime.policy,
-            ),
+        admit = functools.partial(
+            admission.admit,
+            seen=seen,
+            completion=answer.completion,
+            now=self.runtime.now(),
+            policy=self.runtime.policy,
         )
+        if self.sessions.find(seen.interaction_id) is None:
+            ended = await self.commit(admission.reads(seen), admit, 1)
+        else:  # it goes to a live session
+            ended = await self.runtime.store.transact(admission.reads(seen), admit)
         self.tell(seen, ended, answer.value)
         if ended.verdict is not Verdict.ADMITTED:
             self.runtime.metrics.completions_dropped.add(ended.verdict)
@@ -141,10 +146,8 @@ class Admission:
 
     async def expire(self, seen: InteractionRecord) -> Ended:
         """Does what is due by time for one interaction. Raises StoreError."""
-        ended = await self.runtime.store.transact(
-            admission.reads(seen),
-            functools.partial(admission.expire, seen=seen, now=self.runtime.now(), policy=self.runtime.policy),
-        )
+        expire = functools.partial(admission.expire, seen=seen, now=self.runtime.now(), policy=self.runtime.policy)
+        ended = await self.commit(admission.reads(seen), expire, 1)
         self.tell(seen, ended, None)
         return ended
 
@@ -171,8 +174,6 @@ class Admission:
                 runtime.metrics.completion_latency_s.observe((runtime.now() - seen.created_epoch_ms) / 1000, *step)
             self.sessions.tell(ended.interaction, value if ended.verdict is Verdict.ADMITTED else None)
             self.outlet.settled(ended.interaction)
-        if ended.due:
-            runtime.bells.work.ring()
         if ended.unit_ended:
             runtime.metrics.units_terminal.add(*step, ended.verdict.upper())
             # Its execution may have failed with it.
@@ -203,16 +204,16 @@ class Admission:
         return await self.runtime.store.get(INTERACTION.key(tenant_id, name))
 
     async def _unknown(self, answer: Answer, name: str, claims: Claims | None) -> TpfdError:
-        """What to say to an answer that meets no interaction; a signed one is kept for an operator first."""
-        if claims is None:
+        """What to say to an answer that meets no interaction; a signed one, or a broker's, is kept first."""
+        if claims is None and not answer.by_broker:
             return NotFound(f"there is no interaction {name!r}")
-        if (claims.tenant_id, claims.interaction_id) != (answer.tenant_id, name):
+        if claims is not None and (claims.tenant_id, claims.interaction_id) != (answer.tenant_id, name):
             return TokenRejected("the resume token is not valid for this interaction")
         body, digest = await answers.keep_raw(self.runtime, answer.tenant_id, name, answer.payload)
         record = late.orphan(answer.tenant_id, name, body, digest, answer.actor, self.runtime.now())
         await self.runtime.store.transact((Read(LATE.key_of(record)),), functools.partial(late.keep, record=record))
         self.runtime.metrics.completions_dropped.add(LateReason.ORPHAN)
-        return NotFound(f"there is no interaction {name!r}; the signed completion is kept as orphan {record.late_id}")
+        return NotFound(f"there is no interaction {name!r}; the completion is kept as orphan {record.late_id}")
 
     def _needs_token(self, program: Program, seen: InteractionRecord) -> bool:
         spec = program.step(seen.step_index).await_spec

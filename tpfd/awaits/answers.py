@@ -17,7 +17,7 @@ from tpfd.codec.digests import digest
 from tpfd.codec.strict_json import json_text
 from tpfd.core.awaits import AwaitTerms, Completion, question_of
 from tpfd.core.failures import Failure
-from tpfd.core.records import ExecutionId, InteractionRecord, JsonText, Payload, TenantId
+from tpfd.core.records import InteractionRecord, JsonText, Payload, TenantId
 from tpfd.errors import Conflict, PayloadError, Problem, TooLarge
 from tpfd.ops.logs import get_logger
 from tpfd.program import Program
@@ -76,7 +76,8 @@ async def keep_raw(runtime: Runtime, tenant_id: TenantId, claimed_id: str, paylo
     """The body of an answer that nobody could read, as it was sent, with its digest. Raises TooLarge, StoreError."""
     text = JsonText(json_text(payload))
     body = Payload(type_name="", json=text)
-    return await payloads.stored(runtime, tenant_id, ExecutionId(claimed_id), "orphan", body), digest(text)
+    # Not under the execution that it may claim: it stays when that is removed.
+    return await payloads.stored(runtime, tenant_id, "orphan", claimed_id, body), digest(text)
 
 
 def _terms(program: Program, seen: InteractionRecord) -> AwaitTerms:

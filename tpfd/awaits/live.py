@@ -43,6 +43,8 @@ from tpfd.items import Item, Receive, Send, with_waiting
 from tpfd.program import Program
 from tpfd.runtime import Runtime
 
+OPENING_MAX = 4
+"""Pages of interactions that are opened at a time."""
 LOOK_PAUSE_S = 0.1
 """Shortest pause between two looks, however often other processes commit."""
 
@@ -60,7 +62,7 @@ class LiveAwaits:
         program = self.runtime.program(record.pipeline_id)
         unit = await self._open_unit(record, terms)
         window = Window(program.concurrency(program.step(terms.step_index)))
-        session = LiveSession(unit.unit_id, window)
+        session = LiveSession(unit.unit_id, record.redrive_count, window)
         self.sessions.open(session)
         try:
             async with trio.open_nursery() as nursery:
@@ -109,23 +111,40 @@ class LiveAwaits:
         self, session: LiveSession, record: ExecutionRecord, terms: AwaitTerms, program: Program, receive: Receive
     ) -> None:
         window = session.window
-        while (first := await _paced(session, receive)) is not None:
-            page = with_waiting(receive, first, min(DISPATCH_PAGE, window.free_count))
-            asked = [await self._request(record, program, terms, item) for item in page]
-            requests, texts = [request for request, _ in asked], [text for _, text in asked]
-            for request in requests:
-                # Before the row exists: the answer may be back before this transaction's reply is.
-                window.ask(ids.interaction_id(session.unit_id, request.item_index), request.item_index)
-            places = self.outlet.reserve(record.tenant_id, record.pipeline_id, terms.step_id, len(requests))
-            opened = None
-            try:
-                opened = await self._open_page(record, session.unit_id, terms, requests, places)
-            finally:
-                if opened is None:
-                    self.outlet.release(record.pipeline_id, terms.step_id, places, frozenset())
-            self._sent(session, opened, texts, places)
+        ahead = trio.Semaphore(OPENING_MAX)
+        async with trio.open_nursery() as opening:
+            while True:
+                await ahead.acquire()
+                if (first := await _paced(session, receive)) is None:
+                    break
+                page = with_waiting(receive, first, min(DISPATCH_PAGE, window.free_count))
+                asked = [await self._request(record, program, terms, item) for item in page]
+                for request, _ in asked:
+                    # Before the row exists: the answer may be back before this transaction's reply is.
+                    window.ask(ids.interaction_id(session.unit_id, request.item_index), request.item_index)
+                opening.start_soon(self._open_and_send, session, record, terms, asked, ahead)
         window.end_source()
         session.told.ring()
+
+    async def _open_and_send(
+        self,
+        session: LiveSession,
+        record: ExecutionRecord,
+        terms: AwaitTerms,
+        asked: Sequence[tuple[Request, JsonText]],
+        ahead: trio.Semaphore,
+    ) -> None:
+        """Opens a page of interactions and sends them, beside other pages: a store that is far away takes its time."""
+        requests, texts = [request for request, _ in asked], [text for _, text in asked]
+        places = self.outlet.reserve(record.tenant_id, record.pipeline_id, terms.step_id, len(requests))
+        opened = None
+        try:
+            opened = await self._open_page(record, session.unit_id, terms, requests, places)
+        finally:
+            if opened is None:
+                self.outlet.release(record.pipeline_id, terms.step_id, places, frozenset())
+            ahead.release()
+        self._sent(session, opened, texts, places)
 
     def _sent(
         self,
@@ -147,8 +166,8 @@ class LiveAwaits:
                 session.records[interaction.interaction_id] = interaction
                 if item.opened is Opened.ANSWERED:
                     session.tell(interaction)
-                elif item.opened is Opened.SENT and interaction.delivery is not None:
-                    unused.remove(Place(interaction.delivery, interaction.permit_slot))
+                elif item.place is not None:
+                    unused.remove(item.place)
                     self.outlet.send(interaction, text)
                 else:
                     queued = True

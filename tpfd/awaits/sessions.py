@@ -17,10 +17,12 @@ class LiveSession:
     """What a live session has in hand. Its memory is bounded by the window.
 
     Attributes:
+        redrive_count: drive of the execution that the session belongs to.
         told: rings when an answer came, or when the unit ended.
     """
 
     unit_id: UnitId
+    redrive_count: int
     window: Window
     records: dict[InteractionId, InteractionRecord] = field(factory=dict)
     answered: deque[tuple[InteractionRecord, Any]] = field(factory=deque)
@@ -38,7 +40,9 @@ class LiveSession:
             if self.window.answer(record.interaction_id):
                 self.answered.append((record, value))
                 self.told.ring()
-        elif not record.status.open and record.interaction_id in self.window.asked:
+        elif record.status.open or record.redrive_count < self.redrive_count:
+            return  # a late answer may tell how it ended in a drive before; it is about to be asked again
+        elif record.interaction_id in self.window.asked:
             self.ended = record
             self.told.ring()
 

@@ -1,11 +1,12 @@
 """``tpfd check`` and ``tpfd types``: look at configuration and pipelines without starting anything.
 
 `check` loads with the daemon's own code, so that what passes here starts there, as far as that can be known without
-opening the store and binding the port.
+opening the store and binding the port. With ``--connect`` it also reaches out for what the configuration names.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,13 +15,17 @@ from typing import Any
 import click
 
 from tpfd.cli.exits import Exit
+from tpfd.cli.findings import json_findings, print_findings
 from tpfd.cli.output import print_json, print_table, printable, tell
+from tpfd.cli.running import run_async
 from tpfd.cli.serve import config_option, load, pipelines_argument, set_option
 from tpfd.cli.settings import Output, Settings, pass_settings
 from tpfd.config.load import DEFAULT, Loaded
 from tpfd.config.render import effective
 from tpfd.config.secrets import read_secrets
 from tpfd.config.startup import check_startup
+from tpfd.daemon.connecting import connections
+from tpfd.daemon.findings import Finding
 from tpfd.daemon.programs import load_programs, needs, read_pipeline
 from tpfd.errors import ConfigError, Problem
 from tpfd.pipeline.emit_types import types_module
@@ -43,18 +48,27 @@ PIPELINE_COLUMNS = (
 @config_option
 @set_option
 @click.option("--all", "show_all", is_flag=True, help="Show keys that have their default value too.")
+@click.option("--connect", is_flag=True, help="Try to reach the store, queues and buckets too; changes nothing.")
 @pass_settings
 def check(
-    settings: Settings, *, pipelines: tuple[str, ...], own_config: Path | None, flags: tuple[str, ...], show_all: bool
+    settings: Settings,
+    *,
+    pipelines: tuple[str, ...],
+    own_config: Path | None,
+    flags: tuple[str, ...],
+    show_all: bool,
+    connect: bool,
 ) -> int:
     """Check configuration and pipelines; show the effective values.
 
-    Lists every problem at once as `message @ $.path` and ends with 78 if there is one. Secrets are masked.
+    Lists every problem at once as `message @ $.path` and ends with 78 if there is one. Secrets are masked. With
+    --connect, ends with 1 when something cannot be worked with, and says what to do about it.
 
     \b
     Example:
       tpfd check --config /etc/tpfd/tpfd.yaml
       tpfd check pipeline.yaml
+      tpfd check --connect --config /etc/tpfd/tpfd.yaml
       tpfd --output json check --config tpfd.yaml --set store.provider=memory
     """
     loaded = load(own_config or settings.config, flags, pipelines)
@@ -65,15 +79,16 @@ def check(
         if show_all or settings.output is Output.JSON or row.origin != DEFAULT
     ]
     steps = [step for program in programs for step in _steps(program)]
+    found = _reach(loaded, programs) if connect else None
+    healthy = found is None or all(finding.ok for finding in found)
     if settings.output is Output.JSON:
-        print_json(
-            {
-                "config": rows,
-                "pipelines": [_pipeline(program) for program in programs],
-                "warnings": [{"path": warning.path, "message": warning.message} for warning in warnings],
-            }
-        )
-        return Exit.OK
+        answer = {
+            "config": rows,
+            "pipelines": [_pipeline(program) for program in programs],
+            "warnings": [{"path": warning.path, "message": warning.message} for warning in warnings],
+        }
+        print_json(answer if found is None else {**answer, "connections": json_findings(found)})
+        return Exit.OK if healthy else Exit.FAILED
     if rows:
         print_table(CONFIG_COLUMNS, rows)
         click.echo()
@@ -83,6 +98,11 @@ def check(
             tell(f"not used: {printable(key)} of {program.pipeline_id}")
     for warning in warnings:
         tell(f"warning: {printable(str(warning))}")
+    if found is not None:
+        click.echo()
+        print_findings(found)
+    if not healthy:
+        return Exit.FAILED
     tell("everything is in order" if show_all or not rows else "everything is in order; --all shows the defaults too")
     return Exit.OK
 
@@ -127,6 +147,12 @@ def _examine(loaded: Loaded) -> tuple[list[Program], Sequence[Problem]]:
     if problems:
         raise ConfigError(problems)
     return list(programs.values()), findings.warnings
+
+
+def _reach(loaded: Loaded, programs: Sequence[Program]) -> list[Finding]:
+    """What answers of what the configuration names."""
+    by_id = {program.pipeline_id: program for program in programs}
+    return run_async(functools.partial(connections, loaded.config, by_id), waiting_for="connecting")
 
 
 def _steps(program: Program) -> list[dict[str, Any]]:

@@ -35,6 +35,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "complete": ("tpfd.cli.human:complete", "Answer an interaction."),
     "orphans": ("tpfd.cli.orphans:orphans", "List completions that met no interaction; match one."),
     "check": ("tpfd.cli.check:check", "Check configuration and pipelines; show the effective values."),
+    "provision": ("tpfd.cli.provision:provision", "Make the tables and queues that a configuration uses."),
+    "doctor": ("tpfd.cli.doctor:doctor", "Look at a live store; say what needs an operator."),
     "types": ("tpfd.cli.check:types", "Print a pipeline's types as a Python module."),
     "provider": ("tpfd.cli.provider:provider", "Run the mock payment provider."),
 }

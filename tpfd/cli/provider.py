@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -21,12 +21,17 @@ from tpfd.config.secrets import read_secret
 from tpfd.errors import TpfdError
 from tpfd.examples.provider.attachment import Target
 from tpfd.examples.provider.books import Tally
+from tpfd.examples.provider.broker import BrokerProvider, Line
 from tpfd.examples.provider.decision import Manners, UnknownRequest
 from tpfd.examples.provider.hook import Service, WebhookProvider
+from tpfd.examples.provider.kafka import KafkaLine, Topics
 from tpfd.examples.provider.log import RequestLog, open_log
 from tpfd.examples.provider.session import Provider
+from tpfd.examples.provider.sqs import Queues, SqsLine
 
-MakeProvider = Callable[[RequestLog | None], Provider | WebhookProvider]
+AnyProvider = Provider | WebhookProvider | BrokerProvider
+MakeProvider = Callable[[RequestLog | None], AnyProvider]
+TRANSPORTS = ("websocket", "webhook", "sqs", "kafka")
 
 
 @click.command(short_help="Run the mock payment provider.")
@@ -37,6 +42,13 @@ MakeProvider = Callable[[RequestLog | None], Provider | WebhookProvider]
 @click.option(
     "--secret-file", type=click.Path(path_type=Path), metavar="FILE", help="With --listen: take only what it signs."
 )
+@click.option("--transport", type=click.Choice(TRANSPORTS), help="How it is asked.  [default: websocket, or --listen]")
+@click.option("--request-queue", metavar="URL", help="With sqs: the queue that requests come from.")
+@click.option("--answer-queue", metavar="URL", help="With sqs: the queue that answers go to.")
+@click.option("--endpoint", default="", metavar="URL", help="With sqs: another endpoint than the region's.")
+@click.option("--bootstrap", metavar="HOST:PORT", help="With kafka: the brokers.")
+@click.option("--request-topic", metavar="TOPIC", help="With kafka: the topic that requests come from.")
+@click.option("--answer-topic", metavar="TOPIC", help="With kafka: the topic that answers go to.")
 @click.option("--step", required=True, metavar="STEP", help="The await step to answer.")
 @click.option("--pipeline", metavar="ID", help="Its pipeline; needed when the daemon runs several.")
 @click.option("--tenant", metavar="ID", help="Tenant; the global --tenant or 'default' if absent.")
@@ -55,6 +67,13 @@ def provider(
     url: str | None,
     listen: tuple[str, int] | None,
     secret_file: Path | None,
+    transport: str | None,
+    request_queue: str | None,
+    answer_queue: str | None,
+    endpoint: str,
+    bootstrap: str | None,
+    request_topic: str | None,
+    answer_topic: str | None,
     step: str,
     pipeline: str | None,
     tenant: str | None,
@@ -71,13 +90,17 @@ def provider(
 
     It attaches to the daemon over WebSocket, answers every request of the step, and attaches again whenever the
     daemon goes away. With --listen it is a web service that webhooks call: it takes each request with 202 and sends
-    the answer to the request's callback. SIGTERM or Ctrl-C lets it finish what it has in hand; a second one ends it at
+    the answer to the request's callback. With --transport sqs or kafka it takes requests from one queue or topic and
+    sends the answers to another. SIGTERM or Ctrl-C lets it finish what it has in hand; a second one ends it at
     once. Which payments it rejects depends on the payment alone.
 
     \b
     Example:
       tpfd provider --url http://127.0.0.1:8081 --step await-payment-provider --latency 20ms \\
         --reject-probability 0.08 --log provider.jsonl
+      tpfd provider --transport sqs --request-queue URL --answer-queue URL --step await-payment-provider
+      tpfd provider --bootstrap 127.0.0.1:9092 --request-topic payments --answer-topic results \\
+        --step await-payment-provider
       tpfd provider --listen 127.0.0.1:8090 --secret-file webhook.secret --step await-payment-provider
     """
     if late_probability + drop_probability + duplicate_probability > 1:
@@ -86,6 +109,8 @@ def provider(
         raise click.UsageError("--secret-file checks webhooks; it needs --listen")
     if listen is not None and (url or pipeline or tenant):
         raise click.UsageError("with --listen, requests say whose they are: leave out --url, --pipeline and --tenant")
+    topics = (bootstrap, request_topic, answer_topic)
+    _check_transport(transport, listen, (request_queue, answer_queue), topics)
     manners = Manners(
         latency_s=latency / 1000,
         permits_per_second=permits_per_second,
@@ -95,7 +120,13 @@ def provider(
         drop_probability=drop_probability,
     )
 
-    def make(log: RequestLog | None) -> Provider | WebhookProvider:
+    def make(log: RequestLog | None) -> AnyProvider:
+        if request_queue is not None and answer_queue is not None:
+            line: Line = SqsLine(Queues(request_url=request_queue, answer_url=answer_queue, endpoint=endpoint))
+            return BrokerProvider(line, step, credit, manners, log, random.Random(), tell)
+        if bootstrap is not None and request_topic is not None and answer_topic is not None:
+            line = KafkaLine(Topics(bootstrap=bootstrap, requests=request_topic, answers=answer_topic))
+            return BrokerProvider(line, step, credit, manners, log, random.Random(), tell)
         if listen is not None:
             service = Service(
                 host=listen[0],
@@ -134,6 +165,24 @@ def provider(
     else:
         tell(f"asked {tally.asked_count}, approved {tally.approved_count}, unapproved {tally.unapproved_count}")
     return Exit.OK
+
+
+def _check_transport(
+    named: str | None, listen: tuple[str, int] | None, queues: Sequence[str | None], topics: Sequence[str | None]
+) -> None:
+    """Sees that the options agree about how the provider is asked."""
+    usual = "webhook" if listen is not None else "sqs" if any(queues) else "kafka" if any(topics) else "websocket"
+    transport = named or usual
+    if (transport == "webhook") != (listen is not None):
+        raise click.UsageError("--listen and the transport webhook belong together")
+    for name, given, options in (
+        ("sqs", queues, "--request-queue and --answer-queue"),
+        ("kafka", topics, "--bootstrap, --request-topic and --answer-topic"),
+    ):
+        if transport == name and not all(given):
+            raise click.UsageError(f"the transport {name} needs {options}")
+        if transport != name and any(given):
+            raise click.UsageError(f"{options} are for the transport {name}")
 
 
 def _secret(file: Path) -> bytes:

@@ -163,10 +163,18 @@ class Webhook:
 
 @attrs.frozen
 class Kafka:
-    bootstrap: str = text("", "Brokers as host:port,host:port; setting it switches the transport on.")
+    bootstrap: str = text("", "Brokers as host:port,host:port; needed as soon as a step asks over Kafka.")
     client_id: str = text("tpfd", "Name shown to the brokers.")
-    consumer_group: str = text("", "Group that reads answers where a step names none.")
-    properties: Mapping[str, str] = mapping("More settings for the client library, as it names them.", masked=True)
+    consumer_group: str = text(
+        "",
+        "Group that reads answers where a step names none, shared by all replicas and by nobody else; empty: "
+        "tpfd-<pipeline>.",
+    )
+    properties: Mapping[str, str] = mapping(
+        "More settings for the client library, as it names them (security.protocol, sasl.password …); with producer. "
+        "or consumer. before the name for one side only.",
+        masked=True,
+    )
 
 
 @attrs.frozen

@@ -43,6 +43,11 @@ class DynamodbTables:
         "", "Look-up keys of interactions.", framework="pipeline.orchestrator.dynamo.await-interaction-key-table"
     )
     await_item: str = text("", "Facts per item.")
+    await_block: str = text("", "Progress of units, in blocks of items.")
+    await_late: str = text("", "Completions that changed nothing.")
+    search: str = text("", "Search keys.")
+    socket: str = text("", "Leases of provider sockets.")
+    ingested: str = text("", "Objects that were taken in.")
     await_admission: str = text(
         "", "Permits of the admission budget.", framework="pipeline.orchestrator.dynamo.await-admission-table"
     )
@@ -95,6 +100,9 @@ class DispatcherSqs:
         minimum="PT1S",
         maximum=SQS_VISIBILITY_MAX,
     )
+    max_message_bytes: int = size(
+        "1MiB", "Largest message, and largest batch, that the service takes.", minimum="256KiB", maximum="16MiB"
+    )
 
 
 @attrs.frozen
@@ -126,7 +134,7 @@ class DeadLetters:
         "Who is told of executions that failed for good (they stay in the store as well).",
         framework="pipeline.orchestrator.dlq-provider",
     )
-    sqs: DeadLetterSqs = section(DeadLetterSqs, "Dead letters over SQS.")
+    sqs: DeadLetterSqs = section(DeadLetterSqs, "Dead letters over SQS (all else: dispatcher.sqs).")
     file: DeadLetterFile = section(DeadLetterFile, "Dead letters in a file.")
 
 
@@ -164,5 +172,5 @@ class ItemRejects:
         maximum=1_000_000,
         framework="pipeline.item-reject.memory-capacity",
     )
-    sqs: ItemRejectSqs = section(ItemRejectSqs, "Rejected items over SQS.")
+    sqs: ItemRejectSqs = section(ItemRejectSqs, "Rejected items over SQS (all else: dispatcher.sqs).")
     file: ItemRejectFile = section(ItemRejectFile, "Rejected items in a file.")

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from tpfd.config.fields import MAX_COUNT, Kind
 from tpfd.config.keys import ENTRIES, KEYS, SECTIONS, Key, children
-from tpfd.config.support import MISSING_PARTS, MISSING_VALUES
+from tpfd.config.support import MISSING_PARTS
 from tpfd.config.values import show
 from tpfd.durations import MAX_DURATION_MS
 
@@ -51,8 +51,6 @@ def _documentation(key: Key) -> str:
     range_text = _range(key)
     kind = f"{key.spec.kind} {', '.join(key.choices)}" if key.choices else str(key.spec.kind)
     facts = [kind + (f", {range_text}" if range_text else ""), *(["taken on reload"] if key.spec.reloadable else [])]
-    later = [value for path, value in MISSING_VALUES if path == key.path]
-    facts.extend(f"{value} is not in this build yet" for value in later)
     # a missing section says so once, at its head
     return f"{key.spec.doc} ({'; '.join(facts)}){_missing_note(key.path)}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from tpfd.config.fields import Kind
@@ -36,6 +37,17 @@ _NEEDS = (
     ("await.sqs.poller.enabled", True, "await.sqs.poller.response-queue-url"),
 )
 
+_APART = (
+    # (key of a queue that is received from, key of another queue, what would happen in one queue)
+    ("dispatcher.sqs.queue-url", "dead-letters.sqs.queue-url", "dead letters would be taken for work and deleted"),
+    ("dispatcher.sqs.queue-url", "item-rejects.sqs.queue-url", "rejected items would be taken for work and deleted"),
+    ("dispatcher.sqs.queue-url", "await.sqs.poller.response-queue-url", "each would take the other's messages away"),
+    ("await.sqs.poller.response-queue-url", "dead-letters.sqs.queue-url", "dead letters would be taken for answers"),
+    ("await.sqs.poller.response-queue-url", "item-rejects.sqs.queue-url", "rejected items would be taken for answers"),
+)
+
+_TABLE_NAME = re.compile(r"[A-Za-z0-9_.-]*", re.ASCII)
+
 _REMOTE_WORKERS = ("worker.rest.base-url", "worker.grpc.endpoint", "worker.sqs.request-queue-url")
 
 
@@ -58,6 +70,14 @@ def _problems(config: Config) -> Iterator[Problem]:
     for path, value, needed in _NEEDS:
         if KEYS[path].value_in(config) == value and not KEYS[needed].value_in(config):
             yield Problem(f"$.{needed}", f"must be set, because {_said(config, path)}")
+    for path, other, why in _APART:
+        url = KEYS[path].value_in(config)
+        if url and url == KEYS[other].value_in(config):
+            yield Problem(f"$.{other}", f"names the same queue as {_said(config, path)}: {why}; use two")
+    for path, key in KEYS.items():
+        named = path == "store.dynamodb.table-prefix" or path.startswith("store.dynamodb.tables.")
+        if named and not _TABLE_NAME.fullmatch(str(key.value_in(config))):
+            yield Problem(f"$.{path}", "is no part of a table's name; that has a-z, A-Z, 0-9, _, - and . alone")
     if config.store.sqlite.path.startswith((":memory:", "file:")):
         message = "names no file, so nothing would outlive the process; give a path, or set store.provider: memory"
         yield Problem("$.store.sqlite.path", message)

@@ -1,7 +1,7 @@
 """What must be right before the daemon starts, as far as the configuration alone can tell.
 
-Whether a provider can be reached and its tables are there is for the daemon to find out. Secrets are checked where they
-are read, in `tpfd.config.secrets`.
+Whether a provider can be reached and its tables are there is looked at in `tpfd.daemon.connecting`. Secrets are
+checked where they are read, in `tpfd.config.secrets`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,15 @@ class PipelineNeeds:
         signed_token_steps: await steps whose correlation is ``signedResumeToken``, as ``pipeline/step``.
         recovering_steps: steps that hand failed items to the reject sink and go on, likewise.
         webhook_steps: await steps that send webhooks, likewise.
+        kafka_steps: await steps that ask over Kafka, likewise.
+        sqs_steps: await steps that ask over SQS, likewise.
     """
 
     signed_token_steps: tuple[str, ...] = ()
     recovering_steps: tuple[str, ...] = ()
     webhook_steps: tuple[str, ...] = ()
+    kafka_steps: tuple[str, ...] = ()
+    sqs_steps: tuple[str, ...] = ()
 
 
 @attrs.frozen
@@ -52,7 +56,7 @@ def check_startup(config: Config, needs: PipelineNeeds) -> StartupFindings:
         needs: what the pipelines ask for.
     """
     errors, strict = tuple(_unsafe(config, needs)), (*_undurable(config, needs), *_unsigned(config, needs))
-    advice = tuple(_advice(config))
+    advice = tuple(_advice(config, needs))
     if config.strict_startup:
         return StartupFindings(errors + strict, advice)
     return StartupFindings(errors, strict + advice)
@@ -69,6 +73,9 @@ def _unsafe(config: Config, needs: PipelineNeeds) -> Iterator[Problem]:
     if needs.signed_token_steps and not config.await_.resume_token_secrets:
         steps = ", ".join(needs.signed_token_steps)
         yield Problem("$.await.resume-token-secrets", f"is empty, but signed resume tokens are wanted by {steps}")
+    if needs.kafka_steps and not config.await_.kafka.bootstrap:
+        steps = ", ".join(needs.kafka_steps)
+        yield Problem("$.await.kafka.bootstrap", f"is empty, but {steps} ask over Kafka; set it to host:port")
 
 
 def _undurable(config: Config, needs: PipelineNeeds) -> Iterator[Problem]:
@@ -76,14 +83,15 @@ def _undurable(config: Config, needs: PipelineNeeds) -> Iterator[Problem]:
     if not config.node.production:
         return
     if config.store.provider == "memory":
-        yield Problem("$.store.provider", "memory forgets all work when the process ends; use sqlite in production")
+        message = "memory forgets all work when the process ends; use sqlite or dynamodb in production"
+        yield Problem("$.store.provider", message)
     if config.store.provider == "sqlite" and config.store.sqlite.synchronous != "full":
         message = f"{config.store.sqlite.synchronous} may lose answered submits in a power cut; use full in production"
         yield Problem("$.store.sqlite.synchronous", message)
     if needs.recovering_steps and config.item_rejects.provider not in DURABLE_REJECT_SINKS:
         steps = ", ".join(needs.recovering_steps)
         message = f"{config.item_rejects.provider} does not keep rejected items, but {steps} go on without them"
-        yield Problem("$.item-rejects.provider", f"{message}; use file in production")
+        yield Problem("$.item-rejects.provider", f"{message}; use file or sqs in production")
 
 
 def _unsigned(config: Config, needs: PipelineNeeds) -> Iterator[Problem]:
@@ -93,7 +101,16 @@ def _unsigned(config: Config, needs: PipelineNeeds) -> Iterator[Problem]:
         yield Problem("$.await.resume-token-secrets", f"is empty, so the requests of {steps} go out unsigned; set one")
 
 
-def _advice(config: Config) -> Iterator[Problem]:
+def _advice(config: Config, needs: PipelineNeeds) -> Iterator[Problem]:
     if not config.http.bind.is_loopback and not config.http.tls.cert:
         message = "tokens and payloads cross the network unencrypted; set http.tls, or have a proxy do TLS"
         yield Problem("$.http.tls", message)
+    if config.store.provider == "dynamodb" and config.dispatcher.provider == "event":
+        message = "event announces work within this host alone; others find it by their next sweep; use sqs"
+        yield Problem("$.dispatcher.provider", message)
+    if config.store.provider != "dynamodb" and config.dispatcher.provider == "sqs":
+        message = f"{config.store.provider} is seen by this host alone: hints of work that others keep would be dropped"
+        yield Problem("$.dispatcher.provider", f"{message}; give the queue to no other host, or use event")
+    if needs.sqs_steps and not config.await_.sqs.poller.enabled:
+        message = f"is off, so answers to {', '.join(needs.sqs_steps)} must be taken in by another daemon"
+        yield Problem("$.await.sqs.poller.enabled", message)

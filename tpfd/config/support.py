@@ -14,26 +14,19 @@ from tpfd.config.model import Config
 from tpfd.config.values import show
 from tpfd.errors import Problem
 
-MISSING_VALUES: Final = (
-    # (key, value that selects the part)
-    ("store.provider", "dynamodb"),
-    ("dispatcher.provider", "sqs"),
-    ("dead-letters.provider", "sqs"),
-    ("item-rejects.provider", "sqs"),
-)
-
 MISSING_PARTS: Final = (
     # path of a key or section; a section stands for everything in it
-    "store.dynamodb",
-    "dispatcher.sqs",
-    "dead-letters.sqs",
-    "item-rejects.sqs",
+    "store.dynamodb.tables.await-interaction-key",
+    "store.dynamodb.tables.await-item",
+    "store.dynamodb.tables.command-effect",
+    "store.dynamodb.tables.worker",
+    "store.dynamodb.tables.release",
+    "store.dynamodb.inline-budget",
+    "store.dynamodb.chunk",
     "worker.rest",
     "worker.grpc",
     "worker.sqs",
     "worker.request-timeout",
-    "await.kafka",
-    "await.sqs",
     "resilience",
     "telemetry.otlp-endpoint",
     "telemetry.replay",
@@ -43,11 +36,7 @@ MISSING_PARTS: Final = (
 
 def unsupported(config: Config) -> tuple[Problem, ...]:
     """List every key that asks for a part which is not in this build; empty when there is none."""
-    problems = [
-        Problem(f"$.{path}", f"{value} is not in this build yet; known now: {', '.join(_built_choices(path))}")
-        for path, value in MISSING_VALUES
-        if KEYS[path].value_in(config) == value
-    ]
+    problems = []
     for path, key in KEYS.items():
         value = key.value_in(config)
         if value != key.default and is_missing(path):
@@ -59,8 +48,3 @@ def unsupported(config: Config) -> tuple[Problem, ...]:
 def is_missing(path: str) -> bool:
     """Whether a key or section belongs to a part that is not in this build."""
     return any(path == part or path.startswith(f"{part}.") for part in MISSING_PARTS)
-
-
-def _built_choices(path: str) -> list[str]:
-    missing = {value for its_path, value in MISSING_VALUES if its_path == path}
-    return [choice for choice in KEYS[path].choices if choice not in missing]

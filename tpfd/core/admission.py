@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from attrs import evolve, frozen
 
-from tpfd.core import awaits, budget, execution, interacting, itemised
+from tpfd.core import awaits, execution, interacting, itemised
 from tpfd.core.awaits import Completion
 from tpfd.core.cleanup import PARENT
 from tpfd.core.events import Cancel, ExecutionPolicy, Release, UnitEnded
@@ -24,12 +24,11 @@ from tpfd.core.records import (
     FactType,
     InteractionRecord,
     InteractionStatus,
-    PermitRecord,
     TerminalReason,
     UnitRecord,
     UnitStatus,
 )
-from tpfd.core.transact import Decision, Key, Need, Read, Snapshot
+from tpfd.core.transact import Decision, Need, Read, Snapshot
 
 TIMEOUT_ACTOR = "timeout"
 """Who answers when `onTimeout` gives the answer."""
@@ -185,34 +184,26 @@ def _call_off(scene: _Scene, now: int, policy: ExecutionPolicy) -> Decision[Ende
     if isinstance(outcome, Transition):
         puts, facts = (after, outcome.record), outcome.facts
     ended = Ended(verdict=Verdict.ENDED, interaction=after)
-    return Decision(ended, puts=puts, deletes=budget.freed(interaction), facts=facts)
+    return Decision(ended, puts=puts, facts=facts)
 
 
 def _complete(scene: _Scene, completion: Completion, now: int, policy: ExecutionPolicy) -> Decision[Ended]:
     after = interacting.completed(scene.interaction, completion, now)
     unit, parent = scene.unit, scene.parent
-    slot = budget.freed(scene.interaction)
     if not unit.itemised:
-        return _complete_scalar(scene, after, slot, now, policy)
+        return _complete_scalar(scene, after, now, policy)
     if not itemised.is_parked_on(parent, unit):
         # Live, or not yet parked: the answer is kept, and found by the session or by the scan after parking.
-        return Decision(Ended(verdict=Verdict.ADMITTED, interaction=after), puts=(after,), deletes=slot)
+        return Decision(Ended(verdict=Verdict.ADMITTED, interaction=after), puts=(after,))
     child = itemised.child_of(parent, unit, after, now)
     return Decision(
         Ended(verdict=Verdict.ADMITTED, interaction=after, due=(child.execution_id,)),
         puts=(after, child),
-        deletes=slot,
         facts=(itemised.continued(parent, child, now),),
     )
 
 
-def _complete_scalar(
-    scene: _Scene,
-    after: InteractionRecord,
-    slot: tuple[Key[PermitRecord], ...],
-    now: int,
-    policy: ExecutionPolicy,
-) -> Decision[Ended]:
+def _complete_scalar(scene: _Scene, after: InteractionRecord, now: int, policy: ExecutionPolicy) -> Decision[Ended]:
     unit = awaits.moved_unit(scene.unit, UnitStatus.COMPLETED, now)
     key = f"admitted-{after.interaction_id}"
     admitted = _fact(
@@ -227,11 +218,10 @@ def _complete_scalar(
     if isinstance(outcome, Refused):
         # Not parked on it: whoever runs it finds the answer when it comes to the await.
         admission = Ended(verdict=Verdict.ADMITTED, interaction=after)
-        return Decision(admission, puts=(after, unit), deletes=slot, facts=(admitted,))
+        return Decision(admission, puts=(after, unit), facts=(admitted,))
     return Decision(
         Ended(verdict=Verdict.ADMITTED, interaction=after, due=(outcome.record.execution_id,)),
         puts=(after, unit, outcome.record),
-        deletes=slot,
         facts=(admitted, *outcome.facts),
     )
 
@@ -322,7 +312,6 @@ def _end_badly(scene: _Scene, end: _BadEnd, message: str, now: int, policy: Exec
     return Decision(
         Ended(verdict=end.verdict, interaction=after, due=due, unit_ended=True),
         puts=tuple(puts),
-        deletes=budget.freed(interaction),
         facts=tuple(facts),
     )
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tpfd.core import awaits, budget, execution, interacting
+from tpfd.core import awaits, execution, interacting
 from tpfd.core.events import Cancel, ExecutionPolicy
 from tpfd.core.execution import Transition
 from tpfd.core.kinds import EXECUTION, INTERACTION
 from tpfd.core.records import ExecutionRecord, InteractionRecord, InteractionStatus, UnitRecord, UnitStatus
 from tpfd.core.transact import Decision, Key, Read, Snapshot
 
-CLEANUP_PAGE = 12
-"""Records released or removed by one decision: each may also give a slot of the budget back."""
+CLEANUP_PAGE = 24
+"""Records released or removed by one decision."""
 
 PARENT = "parent"
 """Who cancels the children of an ended execution."""
@@ -52,12 +52,10 @@ def release_page(
     if record is None or not record.cleanup_due:
         return Decision(())
     cancelled: list[InteractionRecord] = []
-    slots: list[Key[Any]] = []
     puts: list[object] = []
     for seen in interactions:
         interaction = snapshot.get(INTERACTION.key_of(seen))
         if interaction is not None and interaction.status.open:
-            slots.extend(budget.freed(interaction))
             cancelled.append(interacting.ended(interaction, InteractionStatus.CANCELLED, now, "its execution ended"))
     for seen_child in children:
         child = snapshot.get(EXECUTION.key_of(seen_child))
@@ -65,7 +63,7 @@ def release_page(
             outcome = execution.apply(child, Cancel(reason="its execution ended", actor=PARENT), now, policy)
             if isinstance(outcome, Transition):
                 puts.append(outcome.record)
-    return Decision(tuple(cancelled), puts=(*cancelled, *puts), deletes=tuple(slots))
+    return Decision(tuple(cancelled), puts=(*cancelled, *puts))
 
 
 def release_unit(

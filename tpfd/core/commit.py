@@ -1,14 +1,15 @@
 """Decisions about one execution as functional transactions, with what hangs on it.
 
-``submit`` makes executions, ``commit`` applies one event, ``claim_many`` claims what is due. A child's end also moves
+``submit`` makes executions, ``commit`` applies one event, ``claim_many`` claims what is due and ``claim_at_once`` what
+becomes so. A child's end also moves
 the progress of its unit; a parent that succeeds ends its live unit. That is decided here, once, so that no caller can
 forget it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Container, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 from attrs import frozen
 
@@ -27,9 +28,12 @@ from tpfd.core.records import (
     SearchRecord,
     TenantId,
     TerminalReason,
+    UnitRecord,
     UnitStatus,
 )
-from tpfd.core.transact import MAX_TOUCHED, Decision, Key, Need, Read, Snapshot
+from tpfd.core.transact import MAX_TOUCHED, Decide, Decision, Key, Need, Read, Snapshot
+
+T = TypeVar("T")
 
 ENDED_UNITS = {UnitStatus.TIMED_OUT: TerminalReason.AWAIT_TIMEOUT, UnitStatus.FAILED: TerminalReason.AWAIT_FAILED}
 
@@ -241,3 +245,66 @@ def claim_many(
 def key_of(tenant_id: TenantId, execution_id: ExecutionId) -> Key[ExecutionRecord]:
     """The key of an execution."""
     return EXECUTION.key(tenant_id, execution_id)
+
+
+@frozen
+class AtOnce(Generic[T]):
+    """A decision's answer, and what became of the executions that it made due.
+
+    Attributes:
+        claimed: they are RUNNING and ours.
+        left_count: they wait to be claimed.
+    """
+
+    result: T
+    claimed: tuple[ExecutionRecord, ...]
+    left_count: int
+
+
+def claim_at_once(
+    snapshot: Snapshot,
+    decide: Decide[T],
+    pipeline_ids: Container[str],
+    places: int,
+    owner: str,
+    now: int,
+    policy: ExecutionPolicy,
+) -> Decision[AtOnce[T]] | Need:
+    """Takes a decision and claims, in the same write, executions that it makes due.
+
+    Args:
+        pipeline_ids: of the pipelines that can be run here.
+        places: executions to claim at most.
+    """
+    answer = decide(snapshot)
+    if isinstance(answer, Need):
+        return answer
+    puts = list(answer.puts)
+    facts = list(answer.facts)
+    claimed: list[ExecutionRecord] = []
+    left_count = 0
+    for number, put in enumerate(puts):
+        if not isinstance(put, ExecutionRecord) or put.status is not ExecutionStatus.QUEUED:
+            continue
+        outcome: Outcome | None = None
+        if len(claimed) < places and put.pipeline_id in pipeline_ids and _goes_on(put, answer.puts):
+            outcome = execution.follow(Transition(put, ()), Claim(owner=owner), now, policy)
+        if isinstance(outcome, Transition):
+            puts[number] = outcome.record
+            facts.extend(outcome.facts)
+            claimed.append(outcome.record)
+        else:
+            left_count += 1
+    done = AtOnce(answer.result, tuple(claimed), left_count)
+    return Decision(done, puts=tuple(puts), deletes=answer.deletes, facts=tuple(facts))
+
+
+def _goes_on(record: ExecutionRecord, puts: Sequence[object]) -> bool:
+    """Whether nothing bad can have happened to the unit that an execution goes on from: it has none, or just ended it.
+
+    How another unit ended is asked by `claim_many`.
+    """
+    if record.await_unit_id is None:
+        return True
+    units = [put for put in puts if isinstance(put, UnitRecord) and put.unit_id == record.await_unit_id]
+    return any(unit.status is UnitStatus.COMPLETED for unit in units)

@@ -1,4 +1,4 @@
-"""The dead-letter envelope: what an operator or another system is told of an execution that ended badly."""
+"""Dead letters: what an operator or another system is told of an execution, or a message, that came to nothing."""
 
 from __future__ import annotations
 
@@ -38,6 +38,29 @@ class DeadLetter:
     step_id: str | None
     worker: str | None
     redrive_hint: str
+
+
+@frozen(kw_only=True)
+class UnreadableAnswer:
+    """A message that came as an answer and could not be used as one. Names on the wire are camelCase.
+
+    Attributes:
+        envelope_id: source and position, so that a repeat is recognisable.
+        transport: where it came from, as ``kafka:payments.out``.
+        position: its place there.
+        reason: stable name of what is wrong with it.
+        size_bytes: of the whole message.
+        body_base64: its bytes; of a very large one the beginning.
+    """
+
+    envelope_id: str
+    transport: str
+    position: str
+    reason: str
+    message: str
+    size_bytes: int
+    body_base64: str
+    received_at_epoch_ms: int
 
 
 def dead_letter(record: ExecutionRecord, step_id: str | None, worker: str | None, now_epoch_ms: int) -> DeadLetter:

@@ -14,7 +14,7 @@ from attrs import frozen
 
 from tpfd.core import awaits, execution, ids, interacting
 from tpfd.core.awaits import AwaitTerms, Request
-from tpfd.core.budget import Place, Takings, place_reads
+from tpfd.core.budget import Holder, Place, Takings, place_reads
 from tpfd.core.events import ExecutionPolicy, OpenUnit, Release, Suspend
 from tpfd.core.execution import Outcome, Refused, Transition
 from tpfd.core.kinds import EXECUTION, INTERACTION, UNIT
@@ -48,10 +48,15 @@ class Opened(StrEnum):
 
 @frozen
 class OpenedItem:
-    """An item with its interaction as it now stands."""
+    """An item with its interaction as it now stands.
+
+    Attributes:
+        place: where it goes, of those that were offered; None: nowhere now.
+    """
 
     opened: Opened
     record: InteractionRecord
+    place: Place | None = None
 
 
 @frozen
@@ -121,7 +126,7 @@ def item_reads(
     """What `open_items` looks at."""
     return (
         *stream_reads(claimed, unit_id),
-        *place_reads(claimed.tenant_id, terms.budget_scope, places),
+        *place_reads(terms.budget_scope, places),
         *(
             Read(INTERACTION.key(claimed.tenant_id, ids.interaction_id(unit_id, request.item_index)))
             for request in requests
@@ -154,32 +159,34 @@ def open_items(
         timed_out = unit is not None and unit.status is UnitStatus.TIMED_OUT
         code = "await_timeout" if timed_out else "await_failed"
         return Decision(OpenedItems(refused=Refused(code, f"the await unit is {status}")))
-    takings = Takings(snapshot, record.tenant_id, terms.budget_scope, list(places), now)
+    takings = Takings(snapshot, terms.budget_scope, list(places), now)
     items: list[OpenedItem] = []
     puts: list[object] = []
     causation = execution.transition_key(record)
     for request in requests:
         interaction_id = ids.interaction_id(unit_id, request.item_index)
+        holder = Holder(record.tenant_id, interaction_id, record.redrive_count)
         known = snapshot.get(INTERACTION.key(unit.tenant_id, interaction_id))
         if known is None and request.passes_as is not None:
             passed = interacting.passed(record, unit, terms, request, causation_id=causation, now=now)
             puts.append(passed)
             items.append(OpenedItem(Opened.ANSWERED, passed))
         elif known is None:
-            place = takings.take(interaction_id)
-            made = interacting.opened(record, unit, terms, request, causation_id=causation, place=place, now=now)
+            taken = takings.take(holder)
+            made = interacting.opened(record, unit, terms, request, causation_id=causation, place=taken, now=now)
             puts.append(made)
-            items.append(OpenedItem(Opened.SENT, made))
+            items.append(OpenedItem(Opened.SENT, made, None if taken is None else taken.place))
         elif known.request_digest != request.digest:
             items.append(OpenedItem(Opened.CHANGED, known))
         elif known.status is InteractionStatus.COMPLETED:
             items.append(OpenedItem(Opened.ANSWERED, known))
         elif known.redrive_count < record.redrive_count:
             out = known.status.open
-            place = None if out else takings.take(interaction_id)
-            again = interacting.reopened(known, unit, record.redrive_count, place=place, now=now)
+            taken = None if out else takings.take(holder)
+            again = interacting.reopened(known, unit, record.redrive_count, place=taken, now=now)
             puts.append(again)
-            items.append(OpenedItem(Opened.ATTACHED if out else Opened.SENT, again))
+            place = None if taken is None else taken.place
+            items.append(OpenedItem(Opened.ATTACHED if out else Opened.SENT, again, place))
         elif known.status.open:
             items.append(OpenedItem(Opened.ATTACHED, known))
         else:

@@ -10,7 +10,7 @@ from attrs import evolve
 
 from tpfd.core import ids
 from tpfd.core.awaits import AwaitTerms, Completion, Request
-from tpfd.core.budget import Place
+from tpfd.core.budget import Taken
 from tpfd.core.records import ExecutionRecord, InteractionRecord, InteractionStatus, UnitRecord
 
 
@@ -21,7 +21,7 @@ def opened(
     request: Request,
     *,
     causation_id: str,
-    place: Place | None,
+    place: Taken | None,
     now: int,
 ) -> InteractionRecord:
     """An interaction as it is first written: in the hands of a socket, in the queue of its step, or listed."""
@@ -52,7 +52,7 @@ def opened(
         request_digest=request.digest,
         transport_type=terms.transport_type,
         delivery=None if place is None else place.socket_id,
-        permit_slot=None if place is None else place.slot,
+        permit_slot=None if place is None else place.slot_number,
         send_count=0 if place is None else 1,
         assignee=terms.assignee,
         group=terms.group,
@@ -97,7 +97,7 @@ def passed(
 
 
 def reopened(
-    record: InteractionRecord, unit: UnitRecord, redrive_count: int, *, place: Place | None, now: int
+    record: InteractionRecord, unit: UnitRecord, redrive_count: int, *, place: Taken | None, now: int
 ) -> InteractionRecord:
     """The interaction in a new re-drive of its execution: same ids, new deadline.
 
@@ -113,7 +113,7 @@ def reopened(
             record,
             status=InteractionStatus.WAITING if unit.pulled and place is None else InteractionStatus.DISPATCHED,
             delivery=None if place is None else place.socket_id,
-            permit_slot=None if place is None else place.slot,
+            permit_slot=None if place is None else place.slot_number,
             send_count=record.send_count + (place is not None),
             error_message=None,
             ttl_epoch_s=None,
@@ -136,17 +136,22 @@ def _plus(ms: int | None, more_ms: int) -> int | None:
     return None if ms is None else ms + more_ms
 
 
-def delivered(record: InteractionRecord, place: Place, now: int) -> InteractionRecord:
+def delivered(record: InteractionRecord, place: Taken, now: int) -> InteractionRecord:
     """A socket has it."""
     return evolve(
         record,
         status=InteractionStatus.DISPATCHED,
         version=record.version + 1,
         delivery=place.socket_id,
-        permit_slot=place.slot,
+        permit_slot=place.slot_number,
         send_count=record.send_count + 1,
         updated_epoch_ms=now,
     )
+
+
+def let_go(record: InteractionRecord, now: int) -> InteractionRecord:
+    """The other side has it for good: it stays out, whatever becomes of the socket that sent it."""
+    return evolve(record, version=record.version + 1, delivery=None, updated_epoch_ms=now)
 
 
 def taken_back(record: InteractionRecord, now: int) -> InteractionRecord:

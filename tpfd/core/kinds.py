@@ -64,7 +64,7 @@ def _child_by_unit(record: ExecutionRecord) -> IndexEntry | None:
 
 EXECUTION_DUE = Index[ExecutionRecord]("due", _execution_due, sharded=True)
 EXECUTION_BY_STATUS = Index[ExecutionRecord]("by_status", _execution_by_status, sharded=True)
-CHILD_BY_UNIT = Index[ExecutionRecord]("by_unit", _child_by_unit)
+CHILD_BY_UNIT = Index[ExecutionRecord]("by_unit", _child_by_unit, sharded=True)  # a unit may have a million
 EXECUTION = Kind(
     "execution",
     ExecutionRecord,
@@ -121,7 +121,7 @@ def send_partition(pipeline_id: str, step_id: str) -> str:
 BEFORE_ALL_IDS = "!"
 """Sorts before the first character of any id."""
 
-SENT_TRANSPORTS = frozenset({"webhook"})
+SENT_TRANSPORTS = frozenset({"webhook", "kafka", "sqs"})
 """Transports whose requests we send, instead of being asked for them."""
 
 
@@ -135,8 +135,9 @@ def _held(record: InteractionRecord) -> IndexEntry | None:
     """Where an interaction waits for its answer: in its step's queue, or in the hands of a socket."""
     if record.status is InteractionStatus.WAITING:
         if record.transport_type in SENT_TRANSPORTS:
-            return IndexEntry(send_partition(record.pipeline_id, record.step_id), record.interaction_id)
-        partition = queue_partition(record.tenant_id, record.pipeline_id, record.step_id)
+            partition = send_partition(record.pipeline_id, record.step_id)
+        else:
+            partition = queue_partition(record.tenant_id, record.pipeline_id, record.step_id)
         # One that was out keeps its slot of the budget, so it goes first: those before it may wait for that very slot.
         first = "" if record.permit_slot is None else BEFORE_ALL_IDS
         return IndexEntry(partition, first + record.interaction_id)
@@ -146,13 +147,17 @@ def _held(record: InteractionRecord) -> IndexEntry | None:
 
 
 INTERACTION_DUE = Index[InteractionRecord]("due", _due, sharded=True)
-INTERACTION_BY_STEP = Index[InteractionRecord]("by_step", lambda record: _pending("step", record.step_id, record))
+INTERACTION_BY_STEP = Index[InteractionRecord](
+    "by_step", lambda record: _pending("step", record.step_id, record), sharded=True
+)
 INTERACTION_BY_ASSIGNEE = Index[InteractionRecord](
     "by_assignee", lambda record: _pending("assignee", record.assignee, record)
 )
 INTERACTION_BY_GROUP = Index[InteractionRecord]("by_group", lambda record: _pending("group", record.group, record))
-INTERACTION_HELD = Index[InteractionRecord]("held", _held)
-INTERACTION_BY_UNIT = Index[InteractionRecord]("by_unit", lambda record: IndexEntry(record.unit_id, record.item_index))
+INTERACTION_HELD = Index[InteractionRecord]("held", _held, sharded=True)
+INTERACTION_BY_UNIT = Index[InteractionRecord](
+    "by_unit", lambda record: IndexEntry(record.unit_id, record.item_index), sharded=True
+)
 INTERACTION = Kind(
     "interaction",
     InteractionRecord,
@@ -192,7 +197,22 @@ INGESTED_BY_SOURCE = Index[IngestedRecord](
 )
 INGESTED = Kind("ingested", IngestedRecord, lambda record: (record.tenant_id, record.identity), (INGESTED_BY_SOURCE,))
 
-MANIFEST = Kind("payload_manifest", PayloadManifest, lambda record: (record.tenant_id, record.stored_id))
+
+def owner_partition(tenant_id: TenantId, owned_id: str) -> str:
+    """Partition of the large values of a root execution and of all below it, whose ids begin with its own."""
+    return f"{tenant_id}/{owned_id.partition('.')[0]}"
+
+
+MANIFEST_BY_OWNER = Index[PayloadManifest](
+    "by_owner",
+    lambda record: IndexEntry(owner_partition(record.tenant_id, record.stored_id), record.stored_id),
+)
+MANIFEST = Kind(
+    "payload_manifest",
+    PayloadManifest,
+    lambda record: (record.tenant_id, record.stored_id),
+    (MANIFEST_BY_OWNER,),
+)
 CHUNK = Kind("payload_chunk", PayloadChunk, lambda record: (record.tenant_id, record.chunk_id))
 
 KINDS: tuple[Kind[Any], ...] = (

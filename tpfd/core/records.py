@@ -317,13 +317,15 @@ class SocketRecord:
 
 @frozen(kw_only=True)
 class PermitRecord:
-    """One place of a shared admission budget, owned by one interaction."""
+    """One slot of a shared admission budget. It is in use as long as the interaction that it names is open."""
 
     tenant_id: TenantId
     scope: str  # pipeline, await step and endpoint
     slot: int
     version: int
+    owner_tenant_id: TenantId
     interaction_id: InteractionId
+    redrive_count: int  # of the execution, when the interaction was given the slot
     acquired_epoch_ms: int
 
 

@@ -1,7 +1,8 @@
-"""Deliveries to provider sockets: taking requests out of a step's queue and putting them back.
+"""Deliveries to sockets: taking requests out of a step's queue and putting them back.
 
 A delivery lasts as long as its socket, and a socket as long as its lease row. Whoever finds that row expired (or closes
-the socket) takes back what it held; the requests go out again with the same ids.
+the socket) takes back what it held; the requests go out again with the same ids. Only a broker keeps what it was given
+after the socket is gone: what it has confirmed may be let go.
 """
 
 from __future__ import annotations
@@ -11,24 +12,26 @@ from collections.abc import Sequence
 from attrs import evolve, frozen
 
 from tpfd.core import interacting
-from tpfd.core.budget import GIVEN_UP, Place, Takings, place_reads, takes_requests
+from tpfd.core.budget import GIVEN_UP, Holder, Place, Takings, place_reads, takes_requests
 from tpfd.core.kinds import EXECUTION, INTERACTION, SOCKET
 from tpfd.core.records import InteractionRecord, InteractionStatus, SocketRecord
 from tpfd.core.transact import Decision, Key, Read, Snapshot
 
 DELIVERY_PAGE = 12
 """Interactions moved by one decision: each may write itself and its slot of the budget."""
+LET_GO_PAGE = 24
+"""Interactions let go by one decision: each writes itself alone."""
 
 
 def deliver_reads(
     interactions: Sequence[InteractionRecord], scope: str | None, places: Sequence[Place]
 ) -> tuple[Read, ...]:
-    """What `deliver` looks at: the interactions (one at least, all of one tenant), their executions, the places."""
+    """What `deliver` looks at: the interactions, their executions, the places."""
     executions = dict.fromkeys(EXECUTION.key(record.tenant_id, record.execution_id) for record in interactions)
     return (
         *(Read(INTERACTION.key_of(record)) for record in interactions),
         *(Read(key) for key in executions),
-        *place_reads(interactions[0].tenant_id, scope, places),
+        *place_reads(scope, places),
     )
 
 
@@ -48,14 +51,15 @@ def deliver(
     now: int,
 ) -> Decision[Delivered]:
     """Gives those that still wait to a socket, as far as there are places; the others were quicker elsewhere."""
-    takings = Takings(snapshot, interactions[0].tenant_id, scope, list(places), now)
+    takings = Takings(snapshot, scope, list(places), now)
     taken = []
     for seen in interactions:
         record = snapshot.get(INTERACTION.key_of(seen))
         parent = snapshot.get(EXECUTION.key(seen.tenant_id, seen.execution_id))
         if record is None or record.status is not InteractionStatus.WAITING or parent is None or parent.status.terminal:
             continue
-        place = takings.take(record.interaction_id, record.permit_slot)
+        holder = Holder(record.tenant_id, record.interaction_id, record.redrive_count)
+        place = takings.take(holder, record.permit_slot)
         if place is not None:
             taken.append(interacting.delivered(record, place, now))
     return Decision(Delivered(tuple(taken), frozenset(takings.occupied)), puts=(*taken, *takings.permits))
@@ -123,3 +127,23 @@ def take_back(
     if record is not None and giving_up:
         puts.append(evolve(record, version=record.version + 1, expires_epoch_ms=GIVEN_UP))
     return Decision(TakenBack(count), puts=tuple(puts))
+
+
+def let_go_reads(held: Sequence[InteractionRecord]) -> tuple[Read, ...]:
+    """What `let_go` looks at."""
+    return tuple(Read(INTERACTION.key_of(record)) for record in held)
+
+
+def let_go(snapshot: Snapshot, held: Sequence[InteractionRecord], now: int) -> Decision[int]:
+    """Lets those go that are still out where they were given; the number of them.
+
+    Args:
+        held: as they were handed out, at most LET_GO_PAGE; the broker has confirmed all of them.
+    """
+    puts = []
+    for seen in held:
+        record = snapshot.get(INTERACTION.key_of(seen))
+        # One that is over is in nobody's hands either.
+        if record is not None and record.delivery == seen.delivery:
+            puts.append(interacting.let_go(record, now))
+    return Decision(len(puts), puts=tuple(puts))

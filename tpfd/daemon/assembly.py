@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -23,13 +23,16 @@ from tpfd.config.secrets import Secrets, read_secrets
 from tpfd.config.startup import PipelineNeeds, check_startup
 from tpfd.core.records import ExecutionId, TenantId
 from tpfd.core.tokens import SigningKey
-from tpfd.daemon import providers
+from tpfd.daemon import object_providers, providers
+from tpfd.daemon.brokers import Brokers, make_brokers
+from tpfd.daemon.dispatching import Hinting, SqsQueues, make_hinting
 from tpfd.daemon.programs import load_programs, needs
 from tpfd.daemon.sampler import Sampler
 from tpfd.daemon.webhooks import Webhooks, allow_list, make_webhooks, targets
 from tpfd.engine.attempts import Attempts
 from tpfd.engine.claims import ClaimLoop
 from tpfd.engine.continuations import Continuations
+from tpfd.engine.hints import HintPoller
 from tpfd.engine.leases import LeaseKeeper
 from tpfd.engine.rejecting import Rejecting
 from tpfd.engine.sweeper import Sweeper
@@ -50,7 +53,8 @@ from tpfd.service.listing import Listing
 from tpfd.service.submitting import KeyPolicy, Submitting
 from tpfd.stores.protocol import Store
 from tpfd.transports.envelopes import EnvelopeWriter
-from tpfd.transports.websocket import ProviderSockets, take_back
+from tpfd.transports.held import take_back
+from tpfd.transports.websocket import ProviderSockets
 
 log = get_logger("tpfd.daemon")
 
@@ -60,6 +64,8 @@ class Daemon:
     """All parts of one daemon, wired.
 
     Attributes:
+        hinting: work over hints between hosts; None: it stays on this one.
+        hints: receives them.
         reread: reads the configuration again, as at the start.
     """
 
@@ -72,9 +78,12 @@ class Daemon:
     sweeper: Sweeper
     sockets: ProviderSockets
     webhooks: Webhooks
+    brokers: Brokers
     coordinator: Coordinator
     ingests: list[Ingest]
     sampler: Sampler
+    hinting: Hinting | None
+    hints: HintPoller | None
     http: HttpSettings
     reread: Callable[[], Loaded]
 
@@ -113,8 +122,13 @@ class Daemon:
         )
 
 
-def assemble(loaded: Loaded, reread: Callable[[], Loaded], store: Store, draining: trio.Event) -> Daemon:
+def assemble(
+    loaded: Loaded, reread: Callable[[], Loaded], store: Store, draining: trio.Event, metrics: Metrics | None = None
+) -> Daemon:
     """Wires a daemon.
+
+    Args:
+        metrics: those that the store counts in already; None: new ones.
 
     Raises:
         ConfigError: pipelines, secrets or targets cannot be used; every problem of the first kind that has any.
@@ -132,39 +146,49 @@ def assemble(loaded: Loaded, reread: Callable[[], Loaded], store: Store, drainin
         clock=clock,
         random=providers.random_source(),
         programs=programs,
-        metrics=Metrics(),
+        metrics=metrics or Metrics(),
         threads=providers.step_threads(config),
     )
+    queues = SqsQueues(config, runtime.metrics)
+    hinting = make_hinting(config, runtime, queues)
+    if hinting is not None:
+        runtime = hinting.told_by(runtime)
+    inputs = object_providers.inputs(programs, clock, runtime.metrics, config.execution.max_payload_bytes)
     sessions = Sessions()
     envelopes = EnvelopeWriter(keys[0] if keys else None)
     sockets = ProviderSockets(runtime=runtime, envelopes=envelopes)
-    admission = Admission(runtime=runtime, sessions=sessions, outlet=sockets, keys=keys)
     keeper = LeaseKeeper(runtime)
     attempts = Attempts(
         runtime=runtime,
         keeper=keeper,
         live=LiveAwaits(runtime=runtime, sessions=sessions, outlet=sockets),
-        publishers=providers.publishers(programs, clock),
+        publishers=object_providers.publishers(programs, clock, runtime.metrics),
+        openers={one.program.pipeline_id: one.source.open_object for one in inputs},
         rejects=Rejecting(
             runtime=runtime,
-            sink=providers.item_rejects(config),
+            sink=providers.item_rejects(config, queues),
             include_payload=config.item_rejects.include_payload,
             fail_pipeline=config.item_rejects.publish_failure_policy == "FAIL_PIPELINE",
         ),
     )
+    claims = ClaimLoop(runtime, attempts.run, hinted=hinting is not None)
+    admission = Admission(runtime=runtime, sessions=sessions, outlet=sockets, commit=claims.commit, keys=keys)
+    letters = providers.dead_letters(config, queues)
     sweeper = Sweeper(
         runtime=runtime,
         deadlines=admission,
         continuations=Continuations(runtime=runtime),
         tidying=Tidying(
             runtime=runtime,
-            dead_letters=providers.dead_letters(config),
+            dead_letters=letters,
             settled=sockets.settled,
             forget=store.forget,
         ),
         take_back=functools.partial(take_back, runtime, closing=False),
     )
-    submitting = Submitting(runtime=runtime, key_policy=KeyPolicy(config.execution.idempotency_policy))
+    submitting = Submitting(
+        runtime=runtime, key_policy=KeyPolicy(config.execution.idempotency_policy), commit=claims.commit
+    )
     coordinator = Coordinator(
         runtime=runtime,
         submitting=submitting,
@@ -179,18 +203,21 @@ def assemble(loaded: Loaded, reread: Callable[[], Loaded], store: Store, drainin
         needs=needs(programs),
         keeper=keeper,
         attempts=attempts,
-        claims=ClaimLoop(runtime, attempts.run),
+        claims=claims,
         sweeper=sweeper,
         sockets=sockets,
         webhooks=make_webhooks(config, runtime, envelopes, admission.give_up),
+        brokers=make_brokers(config, runtime, sockets, envelopes, admission, letters, queues),
         coordinator=coordinator,
-        ingests=_ingests(config, runtime, submitting),
+        ingests=_ingests(config, runtime, submitting, inputs),
         sampler=Sampler(
             runtime=runtime,
             keeper=keeper,
             tenant_id=TenantId(config.tenancy.default_tenant),
             statistics=providers.statistics_of(store),
         ),
+        hinting=hinting,
+        hints=None if hinting is None else hinting.poller(claims, draining),
         http=_http(config, secrets),
         reread=reread,
     )
@@ -201,22 +228,25 @@ def _signing_keys(secrets: Secrets) -> tuple[SigningKey, ...]:
     return tuple(SigningKey(one.kid, one.secret.reveal()) for one in secrets.resume)
 
 
-def _ingests(config: Config, runtime: Runtime, submitting: Submitting) -> list[Ingest]:
+def _ingests(
+    config: Config, runtime: Runtime, submitting: Submitting, inputs: Sequence[object_providers.Input]
+) -> list[Ingest]:
     tenant = TenantId(config.tenancy.default_tenant)
     found = []
-    for program, name, source, reader, after in providers.sources(
-        runtime.programs, runtime.clock, config.execution.max_payload_bytes
-    ):
+    for one in inputs:
+        if not one.polled:
+            continue
+        program, name = one.program, one.name
         spec = program.pipeline.sources[name]
         found.append(
             Ingest(
                 name=f"{program.pipeline_id}/{name}",
                 tenant_id=tenant,
-                source=source,
-                read=reader,
-                submit=functools.partial(_submit_object, submitting, program, keep=after.kind is AfterKind.KEEP),
+                source=one.source,
+                read=one.reader,
+                submit=functools.partial(_submit_object, submitting, program, keep=one.after.kind is AfterKind.KEEP),
                 store=runtime.store,
-                after=after,
+                after=one.after,
                 poll_interval_ms=spec.poll_interval_ms,
                 batch_size=spec.batch_size,
                 trouble=runtime.trouble,

@@ -5,7 +5,7 @@
     run
     └─ store, socket server, keepers          open first, close last
        └─ work      attempts, live sessions, webhooks on their way
-          └─ intake HTTP and WebSocket, claim loop, sweeper, object pollers, webhook senders
+          └─ intake HTTP and WebSocket, claim loop, sweeper, object pollers, webhook senders, links to brokers
 
 A drain cancels *intake*, gives *work* its grace, hands back what is left, and ends. Work that needs the outside (a live
 session) cannot go on without intake and is handed back at once. A second signal ends the process where it stands: the
@@ -21,10 +21,13 @@ from collections.abc import AsyncIterator, Callable
 import trio
 
 from tpfd.config.load import Loaded
+from tpfd.config.model import Config
 from tpfd.config.startup import check_startup
 from tpfd.daemon.assembly import Daemon, assemble
+from tpfd.daemon.connecting import CLOCK, connections
 from tpfd.daemon.providers import open_store
-from tpfd.errors import ConfigError
+from tpfd.errors import ConfigError, Problem
+from tpfd.metrics import Metrics
 from tpfd.ops import logs, sdnotify
 from tpfd.ops.logs import get_logger
 
@@ -70,26 +73,44 @@ def _leaves(group: BaseExceptionGroup[ConfigError]) -> list[ConfigError]:
 
 async def _main(loaded: Loaded, reread: Callable[[], Loaded]) -> None:
     notifier = sdnotify.Notifier.from_environ(os.environ)
-    async with open_store(loaded.config) as store:
+    metrics = Metrics()
+    async with open_store(loaded.config, metrics) as store:
         draining = trio.Event()
-        daemon = assemble(loaded, reread, store, draining)
+        daemon = assemble(loaded, reread, store, draining, metrics)
         findings = check_startup(loaded.config, daemon.needs)
         if findings.errors:
             raise ConfigError(findings.errors)
         for warning in findings.warnings:
             log.warning("startup_advice", path=warning.path, message=warning.message)
+        await _reach_out(loaded.config, daemon)
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             async with daemon.webhooks.connections, trio.open_nursery() as services:
                 services.start_soon(daemon.keeper.run)
                 services.start_soon(daemon.sockets.run)
                 services.start_soon(store.watch, daemon.runtime.bells.ring_all)
                 services.start_soon(daemon.sampler.run)
+                if daemon.hinting is not None:
+                    services.start_soon(daemon.hinting.run)
                 if (interval_s := sdnotify.watchdog_interval_s(os.environ)) is not None:
                     services.start_soon(sdnotify.watchdog, notifier, interval_s)
                 services.start_soon(_last_resort, daemon, draining)
                 await _work(daemon, draining, signals, services, notifier)
                 services.cancel_scope.cancel("the daemon has drained")
     log.info("stopped")
+
+
+async def _reach_out(config: Config, daemon: Daemon) -> None:
+    """Looks at what the configuration names outside. A strict start goes no further without it; another one waits.
+
+    Raises:
+        ConfigError: strict-startup is on, and something is not there or cannot be reached; all of it.
+    """
+    found = [one for one in await connections(config, daemon.runtime.programs) if not one.ok]
+    missing = [Problem(one.path, f"{one.about}: {one.said}; {one.advice}") for one in found if one.about != CLOCK]
+    if config.strict_startup and missing:
+        raise ConfigError(missing)
+    for one in found:
+        log.warning("startup_advice", path=one.path, message=f"{one.about}: {one.said}; {one.advice}")
 
 
 async def _work(
@@ -103,11 +124,14 @@ async def _work(
         async with trio.open_nursery() as intake:
             address = await intake.start(daemon.serve_http)
             intake.start_soon(daemon.claims.run, work)
+            if daemon.hints is not None:
+                work.start_soon(daemon.hints.run, work)
             intake.start_soon(daemon.sweeper.run)
             for poller in daemon.ingests:
                 intake.start_soon(poller.run)
             for sender in daemon.webhooks.senders:
                 intake.start_soon(sender.run, work)
+            daemon.brokers.start(intake)
             log.info("ready", address=address, pipelines=sorted(daemon.runtime.programs), node=daemon.runtime.node)
             await notifier.ready(f"serving {', '.join(sorted(daemon.runtime.programs))} on {address}")
             await _first_stop(signals, daemon, notifier)
@@ -121,6 +145,8 @@ async def _work(
         with trio.move_on_after(daemon.grace_ms / 1000):
             await daemon.claims.idle()
             await daemon.webhooks.idle()
+            if daemon.hints is not None:
+                await daemon.hints.idle()
         left = daemon.keeper.held_count
         if left:
             log.warning("grace_over", handing_back=left)

@@ -20,6 +20,8 @@ from tpfd.pipeline.loader import load_pipeline
 from tpfd.pipeline.model import Correlation, Pipeline
 from tpfd.pipeline.routing import routes
 from tpfd.program import Program, StepDefaults, compile_program
+from tpfd.transports.kafka_settings import kafka_steps, read_kafka_steps
+from tpfd.transports.sqs_settings import read_sqs_steps
 from tpfd.transports.webhook_target import webhook_steps
 
 EXAMPLE = "example:"
@@ -38,6 +40,8 @@ def load_programs(config: Config, environ: Mapping[str, str]) -> dict[str, Progr
         try:
             program = _program(name, config, environ)
             targets(config, program.pipeline, allowed)
+            read_kafka_steps(program.pipeline)
+            read_sqs_steps(program.pipeline)
         except ConfigError as error:
             problems.extend(Problem(f"{name}: {problem.path}", problem.message) for problem in error.problems)
             continue
@@ -115,6 +119,16 @@ def needs(programs: Mapping[str, Program]) -> PipelineNeeds:
             f"{program.pipeline_id}/{step.step_id}"
             for program in programs.values()
             for step in webhook_steps(program.pipeline)
+        ),
+        kafka_steps=tuple(
+            f"{program.pipeline_id}/{step.step_id}"
+            for program in programs.values()
+            for step in kafka_steps(program.pipeline)
+        ),
+        sqs_steps=tuple(
+            f"{program.pipeline_id}/{queues.step_id}"
+            for program in programs.values()
+            for queues in read_sqs_steps(program.pipeline).values()
         ),
     )
 

@@ -4,38 +4,33 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random, SystemRandom
 
+import attrs
 import trio
 
 from tpfd.blocking import Threads
-from tpfd.clock import Clock
 from tpfd.config.model import Config
 from tpfd.core.events import ExecutionPolicy
-from tpfd.core.publication import OnExisting
 from tpfd.core.records import Fact, FactType
 from tpfd.core.retry import Backoff
+from tpfd.daemon.dispatching import SqsQueues
+from tpfd.daemon.sampler import StoreStatistics
 from tpfd.dispatch.lines import FileLetters, FileLines, FileRejects, LogLetters, LogRejects
 from tpfd.dispatch.memory import MemoryRejects
 from tpfd.dispatch.protocol import DeadLetters, ItemRejects
-from tpfd.errors import ConfigError, Problem
-from tpfd.objects.filesystem import FilesystemSource
-from tpfd.objects.filesystem_target import FilesystemTarget
-from tpfd.objects.formats import Encoder, make_encoder
-from tpfd.objects.keys import template_problem
-from tpfd.objects.mapping import ObjectReader
-from tpfd.objects.protocol import AfterAction, AfterKind
-from tpfd.objects.publisher import ObjectPublisher
-from tpfd.pipeline.model import ObjectFormat
-from tpfd.program import Program
+from tpfd.dispatch.sqs_letters import SqsLetters, SqsRejects
+from tpfd.metrics import Metrics
+from tpfd.ops.logs import get_logger
+from tpfd.ops.repeating import Repeating
 from tpfd.runtime import EngineSettings
+from tpfd.stores.dynamodb import DynamodbStore, open_dynamodb
 from tpfd.stores.memory import MemoryStore
 from tpfd.stores.protocol import Store
 from tpfd.stores.sqlite import SqliteStore, open_sqlite
-from tpfd.stores.sqlite_writer import WriterStatistics
 
 BOUNDARY_FACTS = frozenset(
     {
@@ -57,18 +52,36 @@ BOUNDARY_FACTS = frozenset(
 )
 """What `journal: boundaries` keeps: what came in, went out and ended."""
 
-OBJECT_THREADS = 4
-
 
 @asynccontextmanager
-async def open_store(config: Config) -> AsyncIterator[Store]:
+async def open_store(config: Config, metrics: Metrics | None = None) -> AsyncIterator[Store]:
     """The store, open for the length of the block.
+
+    Args:
+        metrics: count requests to AWS, and their items; None: nobody looks.
 
     Raises:
         ConfigError: it cannot be opened.
     """
     if config.store.provider == "memory":
         yield MemoryStore(keep_fact=_keeps(config.execution.journal))
+        return
+    if config.store.provider == "dynamodb":
+        metrics = metrics or Metrics()
+        dynamodb = config.store.dynamodb
+        repeating = Repeating(get_logger("tpfd.store"))
+        async with open_dynamodb(
+            region=dynamodb.region,
+            endpoint=dynamodb.endpoint,
+            table_prefix=dynamodb.table_prefix,
+            table_names=attrs.asdict(dynamodb.tables),
+            keep_fact=_keeps(config.execution.journal),
+            observe=metrics.aws_requests.add,
+            observe_item=metrics.store_items.add,
+            failed=lambda error: repeating.failed("journal_move_failed", code=error.code, message=error.message),
+            random=random_source(),
+        ) as shared:
+            yield shared
         return
     sqlite = config.store.sqlite
     async with open_sqlite(
@@ -81,9 +94,9 @@ async def open_store(config: Config) -> AsyncIterator[Store]:
         yield store
 
 
-def statistics_of(store: Store) -> Callable[[], WriterStatistics] | None:
-    """What the store says of its writer, if it has one."""
-    return store.statistics if isinstance(store, SqliteStore) else None
+def statistics_of(store: Store) -> Callable[[], StoreStatistics] | None:
+    """What the store says of its transactions, if it says anything."""
+    return store.statistics if isinstance(store, SqliteStore | DynamodbStore) else None
 
 
 def _keeps(journal: str) -> Callable[[Fact], bool]:
@@ -135,115 +148,25 @@ def engine_settings(config: Config) -> EngineSettings:
     )
 
 
-def dead_letters(config: Config) -> DeadLetters:
-    """Where dead letters go."""
+def dead_letters(config: Config, queues: SqsQueues) -> DeadLetters:
+    """Where dead letters go. Raises ConfigError: no client can be made."""
+    if config.dead_letters.provider == "sqs":
+        return SqsLetters(queues.queue(config.dead_letters.sqs.queue_url))
     if config.dead_letters.provider == "file":
         return FileLetters(FileLines(Path(config.dead_letters.file.path), Threads(1)))
     return LogLetters()
 
 
-def item_rejects(config: Config) -> ItemRejects:
-    """Where rejected items go."""
+def item_rejects(config: Config, queues: SqsQueues) -> ItemRejects:
+    """Where rejected items go. Raises ConfigError: no client can be made."""
     rejects = config.item_rejects
+    if rejects.provider == "sqs":
+        return SqsRejects(queues.queue(rejects.sqs.queue_url))
     if rejects.provider == "file":
         return FileRejects(FileLines(Path(rejects.file.path), Threads(1)))
     if rejects.provider == "memory":
         return MemoryRejects(rejects.memory_capacity)
     return LogRejects()
-
-
-def publishers(programs: Mapping[str, Program], clock: Clock) -> dict[str, ObjectPublisher]:
-    """A publisher for each pipeline that publishes its output.
-
-    Raises:
-        ConfigError: a target cannot be used.
-    """
-    found: dict[str, ObjectPublisher] = {}
-    problems: list[Problem] = []
-    for program in programs.values():
-        output = program.pipeline.output
-        if output is None:
-            continue
-        target = program.pipeline.publish[output.target]
-        path = f"{program.pipeline_id}: $.publish.{output.target}"
-        if target.provider != "filesystem":
-            problems.append(Problem(f"{path}.provider", f"{target.provider} is not supported by this release"))
-            continue
-        if (fault := template_problem(target.key_template)) or "{groupKey}" in target.key_template:
-            message = fault or "{groupKey} is not supported by this release: an execution has one output object"
-            problems.append(Problem(f"{path}.naming.keyTemplate", message))
-            continue
-        if output.mapper is not None:
-            problems.append(Problem(f"{path}.mapper", "an output mapper is not supported by this release"))
-            continue
-        found[program.pipeline_id] = ObjectPublisher(
-            target=FilesystemTarget(_folder(target.root, target.prefix), Threads(OBJECT_THREADS)),
-            name=output.target,
-            key_template=target.key_template,
-            on_existing=OnExisting(target.on_existing),
-            make_encoder=_encoders(program, target.format, target.settings),
-            now_epoch_ms=clock.now_ms,
-        )
-    if problems:
-        raise ConfigError(problems)
-    return found
-
-
-def _encoders(program: Program, form: ObjectFormat, settings: Mapping[str, object]) -> Callable[[], Encoder]:
-    columns = [field.name for field in program.pipeline.types.record(program.pipeline.output_type).fields]
-    formula_safe = settings.get("formulaSafe") is True
-    return lambda: make_encoder(form, columns, formula_safe=formula_safe)
-
-
-def sources(
-    programs: Mapping[str, Program], clock: Clock, max_payload_bytes: int
-) -> list[tuple[Program, str, FilesystemSource, ObjectReader, AfterAction]]:
-    """The object sources of all pipelines that have one and poll it.
-
-    Raises:
-        ConfigError: a source cannot be used.
-    """
-    found = []
-    problems: list[Problem] = []
-    for program in programs.values():
-        binding = program.pipeline.input
-        if binding is None:
-            continue
-        spec = program.pipeline.sources[binding.source]
-        path = f"{program.pipeline_id}: $.sources.{binding.source}"
-        if spec.provider != "filesystem":
-            problems.append(Problem(f"{path}.provider", f"{spec.provider} is not supported by this release"))
-            continue
-        if binding.mapper is not None:
-            problems.append(Problem(f"{path}.mapper", "an input mapper is not supported by this release"))
-            continue
-        if not spec.poll_enabled:
-            continue
-        folder = _folder(spec.root, spec.prefix)
-        if not folder.is_dir():
-            problems.append(Problem(f"{path}.location.root", f"{folder.absolute()} is not a folder; create it"))
-            continue
-        source = FilesystemSource(
-            folder,
-            blocking=Threads(OBJECT_THREADS),
-            now_epoch_ms=clock.now_ms,
-            include=spec.include or ("*",),
-            exclude=spec.exclude,
-            identity_fields=spec.identity_fields,
-            settle_ms=min(1_000, 2 * spec.poll_interval_ms),
-        )
-        record = program.pipeline.types.record(program.pipeline.input_type)
-        reader = ObjectReader(source, spec.payload_mode, [field.name for field in record.fields], max_payload_bytes)
-        kind = AfterKind(spec.after)
-        after = AfterAction(kind=kind) if spec.move_to is None else AfterAction(kind=kind, folder=spec.move_to)
-        found.append((program, binding.source, source, reader, after))
-    if problems:
-        raise ConfigError(problems)
-    return found
-
-
-def _folder(root: str, prefix: str) -> Path:
-    return Path(root) / prefix if prefix else Path(root)
 
 
 def step_threads(config: Config) -> trio.CapacityLimiter:

@@ -9,17 +9,16 @@ import trio
 from attrs import define, field
 
 from tpfd.boundaries import one_pass
-from tpfd.core.kinds import DUE_PARTITION, EXECUTION_DUE, INTERACTION_BY_STEP, PERMIT_BY_SCOPE, pending_partition
+from tpfd.core.kinds import DUE_PARTITION, EXECUTION_DUE, INTERACTION_BY_STEP, pending_partition
 from tpfd.core.records import ExecutionStatus, TenantId
 from tpfd.engine.leases import LeaseKeeper
 from tpfd.ops.logs import get_logger
 from tpfd.ops.repeating import Repeating
 from tpfd.pipeline.model import StepKind
 from tpfd.runtime import Runtime
+from tpfd.transports.permits import read_slots
 
 SAMPLE_S = 15.0
-PERMIT_COUNT = 1_000
-"""Slots counted of one budget; a gauge that stands there means at least so many."""
 
 
 class StoreStatistics(Protocol):
@@ -108,8 +107,8 @@ class Sampler:
             for terms in program.terms.values():
                 if terms.budget_scope is None:
                     continue
-                page = await self.runtime.store.query(PERMIT_BY_SCOPE, terms.budget_scope, limit=PERMIT_COUNT)
-                self.runtime.metrics.permits_taken.set(len(page.records), program.pipeline_id, terms.step_id)
+                _, held = await read_slots(self.runtime, terms.budget_scope)
+                self.runtime.metrics.permits_taken.set(len(held), program.pipeline_id, terms.step_id)
 
     async def _parked(self, now: int) -> None:
         metrics = self.runtime.metrics

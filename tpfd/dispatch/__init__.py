@@ -1,1 +1,1 @@
-"""Where dead letters and rejected items go."""
+"""Where dead letters and rejected items go, and how hosts tell each other of work."""

@@ -6,24 +6,13 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-from attrs import asdict, field, frozen
+from attrs import field, frozen
 
 from tpfd.blocking import Blocking
-from tpfd.core.deadletter import DeadLetter
-from tpfd.dispatch.protocol import ItemReject
+from tpfd.dispatch.protocol import ItemReject, Letter
+from tpfd.dispatch.wire import wire, wire_json
 from tpfd.errors import DispatchError
 from tpfd.ops.logs import Log, get_logger
-
-
-def wire(record: DeadLetter | ItemReject) -> dict[str, object]:
-    """The record with its names as they stand on the wire; what is None is left out of neither."""
-    return {_camel(name): value for name, value in asdict(record).items()}
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
 
 
 @frozen
@@ -33,7 +22,7 @@ class LogLetters:
     log: Log = field(factory=lambda: get_logger("tpfd.deadletter"))
     durable: bool = False
 
-    async def publish(self, letter: DeadLetter) -> None:
+    async def publish(self, letter: Letter) -> None:
         """One line per letter."""
         self.log.error("dead_letter", **wire(letter))
 
@@ -61,9 +50,9 @@ class FileLines:
     path: Path
     blocking: Blocking
 
-    async def append(self, records: Sequence[DeadLetter | ItemReject]) -> None:
+    async def append(self, records: Sequence[Letter | ItemReject]) -> None:
         """Raises DispatchError when the file cannot be written."""
-        data = b"".join(msgspec.json.encode(wire(record)) + b"\n" for record in records)
+        data = b"".join(wire_json(record) + b"\n" for record in records)
         await self.blocking.run(self._append, data)
 
     def _append(self, data: bytes) -> None:
@@ -87,7 +76,7 @@ class FileLetters:
     lines: FileLines
     durable: bool = True
 
-    async def publish(self, letter: DeadLetter) -> None:
+    async def publish(self, letter: Letter) -> None:
         """Durable when it returns."""
         await self.lines.append((letter,))
 

@@ -8,7 +8,8 @@ somebody takes over), and a drain that ran out of time to hand back.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import BinaryIO
 
 import trio
 from attrs import define, field
@@ -48,6 +49,7 @@ from tpfd.engine.segment import AskedItems, AskOne, Collected, Done, Dropped, Pu
 from tpfd.errors import LostLease, NonRetryableError, StoreError
 from tpfd.ops.logs import Log, get_logger
 from tpfd.runtime import Runtime
+from tpfd.steps import no_source
 
 COMMIT_TRIES_S = (0.1, 0.5, 2.0)
 """Waits between tries of the last commit while the store is away; the lease bounds them all."""
@@ -59,6 +61,7 @@ class Attempts:
 
     Attributes:
         publishers: by pipeline id, for those that publish their output.
+        openers: by pipeline id, for those that have an object source: opens its objects for their step functions.
     """
 
     runtime: Runtime
@@ -66,6 +69,7 @@ class Attempts:
     live: LiveAwait
     publishers: Mapping[str, Publisher]
     rejects: RejectSink
+    openers: Mapping[str, Callable[[str], BinaryIO]] = field(factory=dict)
     _live_released: bool = field(default=False, init=False)
     _log: Log = field(factory=lambda: get_logger("tpfd.attempt"), init=False)
 
@@ -167,6 +171,7 @@ class Attempts:
                 runtime.now,
                 runtime.random,
                 self._log.bind(execution_id=record.execution_id, transition_key=record.last_transition_key),
+                self.openers.get(record.pipeline_id, no_source),
             ),
             live=self.live,
             publisher=publisher,

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable
 from contextlib import nullcontext
 from random import Random
-from typing import Any
+from typing import Any, BinaryIO
 
 import trio
 from attrs import define, field, frozen
@@ -26,7 +26,7 @@ from tpfd.ops.logs import Log
 from tpfd.pipeline.contract import CallStyle, StepFunction
 from tpfd.pipeline.model import Cardinality, Step
 from tpfd.program import Program
-from tpfd.steps import StepContext
+from tpfd.steps import StepContext, no_source
 
 
 @frozen
@@ -63,6 +63,7 @@ class Caller:
     Attributes:
         threads: bounds the threads of all attempts together.
         clock_ms: wall-clock time.
+        open_object: opens objects of the pipeline's source.
         rejections: what the functions rejected and nobody has taken yet; whoever runs a step takes them after it.
     """
 
@@ -73,6 +74,7 @@ class Caller:
     clock_ms: Callable[[], int]
     random: Random
     log: Log
+    open_object: Callable[[str], BinaryIO] = no_source
     rejections: list[Rejection] = field(factory=list)
 
     def context(self, step: Step, item_index: int | None, attempt: int = 0) -> StepContext:
@@ -98,6 +100,7 @@ class Caller:
             logger=self.log.bind(step_id=step.step_id, item_index=item_index),
             reject_item=reject_item,
             reject_stream=reject_stream,
+            open_object=self.open_object,
         )
 
     def _reject(

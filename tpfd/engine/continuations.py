@@ -17,6 +17,9 @@ from tpfd.runtime import Runtime
 
 log = get_logger("tpfd.continuations")
 
+SCAN_PAGES = 16
+"""Pages of a unit's items looked at in one sweep: what else is due must not wait for a unit of a million."""
+
 
 @define(eq=False, kw_only=True)
 class Continuations:
@@ -25,13 +28,15 @@ class Continuations:
     runtime: Runtime
 
     async def work_on(self, unit: UnitRecord) -> None:
-        """Does all that is due for a unit: the scan behind `scanned_index`, then the release if the counts are full.
+        """Does what is due for a unit: the scan behind `scanned_index`, then the release if the counts are full.
+
+        A unit of many pages stays due, so that the next sweep goes on with it.
 
         Raises:
             StoreError: doing it again is harmless.
         """
         key = UNIT.key_of(unit)
-        while True:
+        for _ in range(SCAN_PAGES):
             more = await self.runtime.store.transact(
                 itemised.continue_reads(unit),
                 functools.partial(itemised.continue_items, unit_key=key, seen=unit, now=self.runtime.now()),
@@ -45,6 +50,7 @@ class Continuations:
                 await self._release(current)
                 return
             unit = current
+        self.runtime.bells.sweep.ring()
 
     async def _release(self, unit: UnitRecord) -> None:
         missing = await self._first_unfinished(unit)

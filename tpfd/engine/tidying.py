@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from attrs import define
 
 from tpfd import payloads
 from tpfd.core import cleanup, ids
-from tpfd.core.awaits import answer_of, question_of
 from tpfd.core.commit import execution_key_id, search_records
 from tpfd.core.deadletter import DeadLetter, dead_letter
 from tpfd.core.events import CleanedUp, DeadLetterSent
@@ -24,10 +23,12 @@ from tpfd.core.kinds import (
     INTERACTION_BY_UNIT,
     LATE,
     LATE_BY_EXECUTION,
+    MANIFEST_BY_OWNER,
     SEARCH,
     UNIT,
     block_id,
     late_partition,
+    owner_partition,
 )
 from tpfd.core.records import ExecutionId, ExecutionRecord, InteractionRecord, TenantId, UnitId
 from tpfd.core.transact import Key, Read
@@ -149,7 +150,7 @@ class Tidying:
     async def _remove(self, record: ExecutionRecord) -> None:
         """Removes an execution and all that belongs to it; its own row last, so that it can be taken up again."""
         root = EXECUTION.key_of(record)
-        if not await self._remove_below(root, record):
+        if not await self._remove_below(root, record) or not await self._remove_payloads(root, record):
             return
         own: list[Key[Any]] = [SEARCH.key_of(row) for row in search_records(record)]
         if record.execution_key is not None:
@@ -177,9 +178,7 @@ class Tidying:
                 page = await runtime.store.query(INTERACTION_BY_UNIT, unit_id, limit=cleanup.CLEANUP_PAGE)
                 if not page.records:
                     break
-                named = [value.stored_id for row in page.records for value in (question_of(row), answer_of(row))]
-                stored = await self._stored(record.tenant_id, named)
-                if not await self._delete(root, [*stored, *(INTERACTION.key_of(row) for row in page.records)]):
+                if not await self._delete(root, [INTERACTION.key_of(row) for row in page.records]):
                     return False
             blocks = [
                 BLOCK.key(record.tenant_id, block_id(unit_id, number))
@@ -191,20 +190,24 @@ class Tidying:
             partition = late_partition(record.tenant_id, record.execution_id)
             late = await runtime.store.query(LATE_BY_EXECUTION, partition, limit=cleanup.CLEANUP_PAGE)
             if not late.records:
-                break
-            stored = await self._stored(record.tenant_id, [row.stored_id for row in late.records])
-            if not await self._delete(root, [*stored, *(LATE.key_of(row) for row in late.records)]):
+                return True
+            keys: list[Key[Any]] = [LATE.key_of(row) for row in late.records]
+            for row in late.records:  # of an orphan that was matched, the body has another owner
+                if row.stored_id is not None:
+                    keys = [*await payloads.keys_of(self.runtime, record.tenant_id, row.stored_id), *keys]
+            if not await self._delete(root, keys):
                 return False
-        own = {value.stored_id for value in (record.input, record.result) if value is not None}
-        # The input as it was submitted: behind the first await the record names another.
-        own.add(payloads.id_of(record.execution_id, "input", record.input_digest))
-        return await self._delete(root, await self._stored(record.tenant_id, own))
 
-    async def _stored(self, tenant_id: TenantId, names: Iterable[str | None]) -> list[Key[Any]]:
-        """The rows of large values."""
-        return [
-            key for name in names if name is not None for key in await payloads.keys_of(self.runtime, tenant_id, name)
-        ]
+    async def _remove_payloads(self, root: Key[ExecutionRecord], record: ExecutionRecord) -> bool:
+        """Removes the large values of an execution and its children, also those that no row came to name."""
+        partition = owner_partition(record.tenant_id, record.execution_id)
+        while True:
+            page = await self.runtime.store.query(MANIFEST_BY_OWNER, partition, limit=cleanup.CLEANUP_PAGE)
+            if not page.records:
+                return True
+            for manifest in page.records:
+                if not await self._delete(root, payloads.rows_of(manifest)):
+                    return False
 
     async def _delete(self, root: Key[ExecutionRecord], keys: Sequence[Key[Any]]) -> bool:
         """Removes rows page by page; False when the execution was taken up again."""

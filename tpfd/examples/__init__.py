@@ -6,7 +6,11 @@ from importlib import resources
 
 from tpfd.errors import NotFound
 
-_PACKAGES = {"csv-payments": "csv_payments", "restaurant-approval": "restaurant_approval"}
+_PACKAGES = {
+    "csv-payments": "csv_payments",
+    "restaurant-approval": "restaurant_approval",
+    "deliver-order": "deliver_order",
+}
 
 
 def names() -> tuple[str, ...]:

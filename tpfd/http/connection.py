@@ -18,6 +18,7 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+import functools
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from email.utils import formatdate
@@ -40,6 +41,13 @@ MAX_HEAD_BYTES = 32 * 1024
 MAX_HEADERS = 100
 KEEP_ALIVE_S = 75.0
 LINGER_S = 2.0
+
+
+@functools.lru_cache(maxsize=1)
+def _date(epoch_s: int) -> str:
+    """The Date header of all answers of a second."""
+    return formatdate(epoch_s, usegmt=True)
+
 
 SocketSession = Callable[[WebSocket], Awaitable[None]]
 
@@ -233,7 +241,7 @@ class Connection:
         headers = [
             ("content-type", response.content_type),
             ("content-length", str(len(response.body))),
-            ("date", formatdate(time(), usegmt=True)),
+            ("date", _date(int(time()))),
             *response.headers,
         ]
         if last or not whole or self._drain.begun:

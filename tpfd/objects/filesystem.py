@@ -11,28 +11,25 @@ file servers are often off). Names that programs give to unfinished files are no
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
 import heapq
-import json
 import os
-import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
+from typing import BinaryIO
 
 import trio
 from attrs import evolve, frozen
 
 from tpfd.blocking import Blocking
-from tpfd.errors import Conflict, MalformedError, NonRetryableError, TooLarge
+from tpfd.errors import Conflict, NonRetryableError
 from tpfd.objects.folders import open_file, open_parent, open_root, reporting
 from tpfd.objects.keys import check_key, key_problem, next_version
 from tpfd.objects.protocol import (
     DEFAULT_IDENTITY,
-    IDENTITY_FIELDS,
     AfterAction,
     AfterKind,
     IgnoredObject,
@@ -40,10 +37,11 @@ from tpfd.objects.protocol import (
     ObjectReference,
     Page,
 )
+from tpfd.objects.selecting import check_size, checked_fields, identity_of, name_filter, text_of
 
 PROVIDER = "filesystem"
+IDENTITY_FIELDS = ("provider", "container", "key", "etag", "size", "lastModified", "checksum")
 
-_UNFINISHED = (".*", "~*", "*.tmp", "*.part")
 _WATCHED_COUNT = 10_000  # unsettled files remembered between polls, about 2 MiB
 
 
@@ -78,16 +76,15 @@ class FilesystemSource:
             exclude: globs of names to leave; stronger than `include`.
             identity_fields: some of `IDENTITY_FIELDS`.
             settle_ms: how long a file must be unchanged.
+
+        Raises:
+            ValueError: an identity field is not known.
         """
-        unknown = [name for name in identity_fields if name not in IDENTITY_FIELDS]
-        if unknown or not identity_fields:
-            raise ValueError(f"identity fields {list(identity_fields)}: known are {', '.join(IDENTITY_FIELDS)}")
         self._root = root.absolute()
         self._blocking = blocking
         self._now_epoch_ms = now_epoch_ms
-        self._included = _matcher(include)
-        self._excluded = _matcher((*exclude, *_UNFINISHED))
-        self._identity_fields = tuple(identity_fields)
+        self._takes = name_filter(include, exclude)
+        self._identity_fields = checked_fields(identity_fields, IDENTITY_FIELDS)
         self._settle_ms = settle_ms
         self._watched: dict[str, _Seen] = {}
 
@@ -107,24 +104,16 @@ class FilesystemSource:
             "key": listed.key,
             "etag": listed.etag,
             "size": listed.size_bytes,
-            "modified": listed.modified_epoch_ms,
+            "lastModified": listed.modified_epoch_ms,
             "checksum": checksum,
         }
-        chosen = json.dumps([[name, values[name]] for name in self._identity_fields])
-        return hashlib.sha256(chosen.encode()).hexdigest()
+        return identity_of(self._identity_fields, values)
 
     async def read_bytes(self, listed: ListedObject, max_bytes: int) -> bytes:
         return await self._blocking.run(self._read, listed, max_bytes)
 
     async def read_text(self, listed: ListedObject, max_bytes: int) -> str:
-        data = await self.read_bytes(listed, max_bytes)
-        try:
-            return data.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            line = data.count(b"\n", 0, error.start) + 1
-            raise MalformedError(
-                f"{listed.key}: line {line}, byte {error.start} of the file is not UTF-8; save it as UTF-8"
-            ) from error
+        return text_of(listed.key, await self.read_bytes(listed, max_bytes))
 
     async def reference(self, listed: ListedObject) -> ObjectReference:
         digest = await self._blocking.run(self._digest_listed, listed)
@@ -140,6 +129,21 @@ class FilesystemSource:
 
     async def verify(self, reference: ObjectReference) -> None:
         await self._blocking.run(self._verify, reference)
+
+    def open_object(self, path: str) -> BinaryIO:
+        found = Path(path).absolute()
+        if not found.is_relative_to(self._root):
+            raise NonRetryableError(f"{path} is not in {self._root}, the source", code="object_outside_source")
+        key = found.relative_to(self._root).as_posix()
+        check_key(key)
+        with reporting(f"opening {key} in {self._root}"), open_root(self._root) as root:
+            try:
+                with open_parent(root, key, create=False) as (folder, name):
+                    return os.fdopen(open_file(folder, name, key), "rb")
+            except FileNotFoundError as error:
+                raise NonRetryableError(
+                    f"{path} does not exist: put it back and re-drive", code="object_missing"
+                ) from error
 
     async def after(self, listed: ListedObject, action: AfterAction) -> bool:
         return await self._blocking.run(self._after, listed, action)
@@ -180,7 +184,7 @@ class FilesystemSource:
 
     def _names(self, names: Iterable[str], after: str | None) -> Iterator[str]:
         for name in names:
-            if (after is None or name > after) and self._included(name) and not self._excluded(name):
+            if (after is None or name > after) and self._takes(name):
                 yield name
 
     @contextmanager
@@ -198,11 +202,7 @@ class FilesystemSource:
                     raise Conflict(f"{listed.key} has changed since it was listed", code="object_changed")
 
     def _read(self, listed: ListedObject, max_bytes: int) -> bytes:
-        if listed.size_bytes > max_bytes:
-            raise TooLarge(
-                f"{listed.key} has {listed.size_bytes} bytes, more than {max_bytes}; use payload mode reference",
-                code="object_too_large",
-            )
+        check_size(listed.key, listed.size_bytes, max_bytes)
         with self._open(listed) as file:
             return file.read(listed.size_bytes + 1)
 
@@ -288,8 +288,3 @@ def _reason_to_ignore(name: str, status: os.stat_result) -> str | None:
     if not stat.S_ISREG(status.st_mode):
         return "is not a regular file"
     return key_problem(name)
-
-
-def _matcher(globs: Iterable[str]) -> Callable[[str], bool]:
-    pattern = re.compile("|".join(fnmatch.translate(glob) for glob in globs) or r"(?!)")
-    return lambda name: pattern.match(name) is not None

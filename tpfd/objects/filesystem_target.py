@@ -42,9 +42,9 @@ class FilesystemTarget:
 
     @asynccontextmanager
     async def open_temporary(
-        self, name: str, execution_id: str, fence: int, encoder: Encoder
+        self, key: str, execution_id: str, fence: int, encoder: Encoder
     ) -> AsyncIterator[_FileSession]:
-        temporary = temporary_name(name, execution_id, fence)
+        temporary = temporary_name(key.rpartition("/")[2], execution_id, fence)
         descriptor = await self._blocking.run(self._create, temporary)
         session = _FileSession(temporary, descriptor, encoder, self._blocking)
         try:

@@ -13,7 +13,7 @@ from contextlib import aclosing
 from typing import NoReturn, Protocol
 
 import trio
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from tpfd.boundaries import one_pass
 from tpfd.core.kinds import EXECUTION, INGESTED, INGESTED_BY_SOURCE
@@ -166,8 +166,14 @@ class Ingest:
         if record is not None and record.status is not ExecutionStatus.SUCCEEDED:
             return
         # Without a record its execution is long over and removed.
-        if await self.source.after(listed, self.after):
-            log.info("object_done", source=self.name, key=listed.key, action=self.after.kind)
+        try:
+            if await self.source.after(listed, self.after):
+                log.info("object_done", source=self.name, key=listed.key, action=self.after.kind)
+        except NonRetryableError as error:
+            # It was taken in and has succeeded; it stays where it is, and what is known of it keeps it from more.
+            log.error("object_left", source=self.name, key=listed.key, action=self.after.kind, message=error.message)
+            self._remember(listed, evolve(known, after_due=False))
+            return
         del self._known[listed.key]
 
     async def _forget_gone(self) -> None:

@@ -1,8 +1,7 @@
 """What the engine asks of a place where objects live.
 
-Two protocols, met by the filesystem now and shaped so that an object store fits: nothing in them speaks of folders,
-links or descriptors. All calls are Trio calls; providers do blocking work through the
-`Blocking` they were given.
+Two protocols, met by the filesystem and by S3: nothing in them speaks of folders, links, buckets or uploads. All calls
+are Trio calls; providers do blocking work through the `Blocking` they were given.
 
 Errors of both: `OutsideError` (``object_storage_failed``) for whatever the storage refuses, with the driver's error as
 its cause; `NonRetryableError` where another try cannot help.
@@ -13,14 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from attrs import frozen
 
 from tpfd.core.publication import Staged
 from tpfd.objects.formats import Encoder, Row
 
-IDENTITY_FIELDS = ("provider", "container", "key", "etag", "size", "modified", "checksum")
 DEFAULT_IDENTITY = ("provider", "container", "key", "etag")
 
 
@@ -130,6 +128,19 @@ class ObjectSource(Protocol):
         """
         ...
 
+    def open_object(self, path: str) -> BinaryIO:
+        """Opens an object of the location for reading; called by a step function, in a worker thread of Trio.
+
+        Args:
+            path: of an `ObjectReference`, or as somebody submitted it.
+
+        Raises:
+            NonRetryableError: ``object_outside_source``, ``object_key_refused`` or ``object_missing``; while reading
+                ``object_changed``, where the storage can tell.
+            OutsideError: ``object_storage_failed``, also while reading.
+        """
+        ...
+
     async def after(self, listed: ListedObject, action: AfterAction) -> bool:
         """Does what the pipeline asks for after success. Repeating it is harmless.
 
@@ -180,7 +191,7 @@ class ObjectTarget(Protocol):
     """A location where output objects appear whole or not at all (see `tpfd.core.publication`)."""
 
     def open_temporary(
-        self, name: str, execution_id: str, fence: int, encoder: Encoder
+        self, key: str, execution_id: str, fence: int, encoder: Encoder
     ) -> AbstractAsyncContextManager[WriteSession]:
         """Opens the temporary of one attempt.
 
@@ -188,7 +199,7 @@ class ObjectTarget(Protocol):
         block is cancelled.
 
         Args:
-            name: for people, as part of the temporary's name.
+            key: where it is going to stand, if nothing comes in between.
             execution_id: whose output it is.
             fence: of this attempt.
             encoder: fresh; belongs to this object.
@@ -200,11 +211,13 @@ class ObjectTarget(Protocol):
 
         Args:
             staged: what `WriteSession.finish` gave.
-            key: checked; parents are made.
+            key: checked; parents are made. One that it was not opened for may cost another attempt.
             replace: False refuses to replace anything, whatever happens at the same moment.
 
         Raises:
-            NonRetryableError: ``object_key_refused``, also when a part of the key is a symbolic link.
+            NonRetryableError: ``object_key_refused``, also when a part of the key is a symbolic link;
+                ``conditional_writes_missing`` where a service cannot refuse to replace.
+            OutsideError: ``output_key_taken``, when the storage cannot move what it staged to another key.
         """
         ...
 

@@ -65,8 +65,11 @@ class ObjectPublisher:
         """Starts staging; what is not placed is removed at the end of the block."""
         await self._discard_others(record)
         key = self._key(record) if record.publication is None else record.publication.object_key
-        name = key.rsplit("/", 1)[-1]
-        async with self.target.open_temporary(name, record.execution_id, record.fence, self.make_encoder()) as session:
+        if self.on_existing is OnExisting.VERSION:
+            # Some storage cannot move to another key what was staged for this one.
+            while await self.target.inspect(key) is not None:
+                key = next_version(key)
+        async with self.target.open_temporary(key, record.execution_id, record.fence, self.make_encoder()) as session:
             yield _Output(self, record, session, key)
 
     async def _discard_others(self, record: ExecutionRecord) -> None:

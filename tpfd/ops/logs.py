@@ -88,6 +88,10 @@ def get_logger(name: str) -> Log:
     return Log(name)
 
 
+TALKATIVE = ("boto3", "botocore", "s3transfer", "urllib3")
+"""Libraries that tell of each client at info, and at debug write down payloads and signed headers."""
+
+
 def configure(log_format: Format, level: Level, *, stream: TextIO | None = None, environ: Mapping[str, str]) -> None:
     """Send all logging of the process to one place. Calling it again replaces what was set.
 
@@ -104,6 +108,8 @@ def configure(log_format: Format, level: Level, *, stream: TextIO | None = None,
     for old in root.handlers[:]:
         root.removeHandler(old)
     root.addHandler(handler)
+    for library in TALKATIVE:
+        logging.getLogger(library).setLevel(logging.WARNING)
     set_level(level)
 
 

@@ -13,7 +13,7 @@ from tpfd.awaits.admission import Admission, Answer
 from tpfd.bell import wait_for
 from tpfd.core.events import Cancel, Event, Redrive
 from tpfd.core.execution import Refused
-from tpfd.core.kinds import EXECUTION
+from tpfd.core.kinds import EXECUTION, SENT_TRANSPORTS
 from tpfd.core.records import (
     ExecutionId,
     ExecutionRecord,
@@ -234,8 +234,13 @@ class Coordinator:
         self, tenant: TenantId, *, pipeline: str | None, step_ids: Sequence[str], credit: int
     ) -> AbstractAsyncContextManager[ProviderSocket]:
         program = self.listing.program_of_steps(pipeline, step_ids)
-        names = [program.pipeline.await_step(step_id).step_id for step_id in step_ids]
-        return self.sockets.attach(tenant, program.pipeline_id, names, credit)
+        steps = [program.pipeline.await_step(step_id) for step_id in step_ids]
+        for step in steps:
+            transport = program.terms[step.index].transport_type
+            if transport in SENT_TRANSPORTS:
+                # Its requests go another way; taken here, too, they would be out in two places.
+                raise Conflict(f"step {step.step_id} asks over {transport}, not over sockets", code="asks_elsewhere")
+        return self.sockets.attach(tenant, program.pipeline_id, [step.step_id for step in steps], credit)
 
     def readiness(self) -> Readiness:
         reasons = tuple(f"{name}: {message}" for name, message in sorted(self.runtime.trouble.items()))

@@ -26,7 +26,7 @@ from tpfd.core.transact import MAX_TOUCHED, Decision, Snapshot
 from tpfd.errors import Conflict, MalformedError, NotFound, TooLarge, TpfdError
 from tpfd.http.service import SubmitItem, Submitted
 from tpfd.program import Program
-from tpfd.runtime import Runtime
+from tpfd.runtime import CommitDue, Runtime
 
 
 class KeyPolicy(StrEnum):
@@ -47,10 +47,15 @@ class _Prepared:
 
 @frozen(kw_only=True)
 class Submitting:
-    """Submits executions."""
+    """Submits executions.
+
+    Attributes:
+        commit: commits what makes executions due, and may begin with them at once.
+    """
 
     runtime: Runtime
     key_policy: KeyPolicy
+    commit: CommitDue
 
     async def submit(self, tenant: TenantId, item: SubmitItem, *, trace_parent: str | None) -> Submitted:
         """See ``tpfd.http.service.Service.submit``."""
@@ -77,7 +82,6 @@ class Submitting:
             async with trio.open_nursery() as nursery:
                 for page in (first, *others):
                     nursery.start_soon(self._store, page, outcomes)
-        self.runtime.bells.work.ring()
         self.runtime.bells.facts.ring()
         return [outcome for outcome in outcomes if outcome is not None]
 
@@ -164,7 +168,7 @@ class Submitting:
     async def _store(self, page: list[tuple[int, _Prepared]], outcomes: list[Submitted | TpfdError | None]) -> None:
         reads = [read for _, one in page for read in commit.submit_reads(one.record, one.key_id)]
         try:
-            done = await self.runtime.store.transact(reads, functools.partial(_submit_page, page=page))
+            done = await self.commit(reads, functools.partial(_submit_page, page=page), len(page))
         except TpfdError as error:
             for place, _ in page:
                 outcomes[place] = error
@@ -220,13 +224,13 @@ class Submitting:
             after_done=keep,
             created_epoch_ms=record.created_epoch_ms,
         )
-        submission = await self.runtime.store.transact(
+        submission = await self.commit(
             commit.submit_reads(record, None, ingested),
             functools.partial(commit.submit, record=record, key_id=None, ingested=ingested),
+            1,
         )
         if submission.duplicate:
             await payloads.discard(self.runtime, tenant, record.input)
-        self.runtime.bells.work.ring()
         self.runtime.bells.facts.ring()
         return submission.execution_id, submission.duplicate
 

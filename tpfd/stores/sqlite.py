@@ -3,15 +3,17 @@
 * ``sqlite_file``: the file, its version, its connections
 * ``sqlite_tables``: how records and facts stand in tables
 * ``sqlite_overlay``: one transaction as its members see it
+* ``sqlite_recent``: rows that it need not read again
 * ``sqlite_writer``: the thread that commits many decisions at once
 * ``sqlite_reads``, ``sqlite_readers``: reading beside the writer, and the threads that do it
+* ``sqlite_looking``: the reading half of the store, which an operator's tool uses alone
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal, NoReturn, TypeVar
@@ -20,25 +22,17 @@ import trio
 from attrs import define
 
 from tpfd.blocking import Threads
-from tpfd.core.records import ExecutionId, Fact, SequencedFact, TenantId
-from tpfd.core.transact import Capabilities, Decide, Index, Key, Page, Read, Sort
+from tpfd.core.records import ExecutionId, Fact, TenantId
+from tpfd.core.transact import Capabilities, Decide, Read
 from tpfd.errors import InternalError
 from tpfd.stores.deciding import keep_all_facts
-from tpfd.stores.paging import check_limit, read_cursor
 from tpfd.stores.sqlite_backup import back_up
 from tpfd.stores.sqlite_file import SqliteFile
+from tpfd.stores.sqlite_looking import SqliteLook
 from tpfd.stores.sqlite_overlay import Overlay
 from tpfd.stores.sqlite_readers import Readers
-from tpfd.stores.sqlite_reads import (
-    read_feed,
-    read_history,
-    read_last_seq,
-    read_page,
-    read_records,
-)
 from tpfd.stores.sqlite_writer import Writer, WriterStatistics
 
-R = TypeVar("R")
 T = TypeVar("T")
 
 _FORGET_PAGE = 1000
@@ -46,15 +40,13 @@ _CAPABILITIES = Capabilities(notices_others=True)
 
 
 @define(eq=False)
-class SqliteStore:
+class SqliteStore(SqliteLook):
     """Records in an SQLite file; made by `open_sqlite`. See ``tpfd.stores.protocol.Store`` for what a call promises.
 
     Any number of processes on one host may have the file open.
     """
 
-    _file: SqliteFile
     _writer: Writer
-    _readers: Readers
     _backup_thread: Threads
     _places: trio.Semaphore  # in the writer's queue; who waits for one waits in order
     _rings: set[Callable[[], None]]
@@ -70,48 +62,6 @@ class SqliteStore:
     async def transact(self, reads: Iterable[Read], decide: Decide[T]) -> T:
         reads = tuple(reads)
         return await self._run(lambda overlay: overlay.decide(reads, decide))
-
-    async def get(self, key: Key[R]) -> R | None:
-        return (await self._readers.run(read_records, [key]))[0]
-
-    async def get_many(self, keys: Sequence[Key[R]]) -> list[R | None]:
-        return await self._readers.run(read_records, keys)
-
-    async def query(
-        self,
-        index: Index[R],
-        partition: str,
-        *,
-        limit: int,
-        cursor: str | None = None,
-        first: Sort | None = None,
-        last: Sort | None = None,
-        descending: bool = False,
-    ) -> Page[R]:
-        check_limit(limit)
-        return await self._readers.run(
-            read_page,
-            index,
-            partition,
-            limit=limit,
-            behind=None if cursor is None else read_cursor(index, cursor),
-            first=first,
-            last=last,
-            descending=descending,
-        )
-
-    async def history(
-        self, tenant_id: TenantId, execution_id: ExecutionId, *, after: int, limit: int
-    ) -> list[SequencedFact]:
-        check_limit(limit)
-        return await self._readers.run(read_history, tenant_id, execution_id, after=after, limit=limit)
-
-    async def feed(self, *, after: int, limit: int) -> list[SequencedFact]:
-        check_limit(limit)
-        return await self._readers.run(read_feed, after=after, limit=limit)
-
-    async def last_seq(self) -> int:
-        return await self._readers.run(read_last_seq)
 
     async def forget(self, tenant_id: TenantId, execution_id: ExecutionId) -> None:
         removed = _FORGET_PAGE
@@ -206,7 +156,7 @@ async def open_sqlite(
     readers = Readers(reading)
     writer.start()
     try:
-        yield SqliteStore(file, writer, readers, Threads(1), trio.Semaphore(queue_max), rings)
+        yield SqliteStore(file, readers, writer, Threads(1), trio.Semaphore(queue_max), rings)
     finally:
         with trio.CancelScope(shield=True):
             readers.close()

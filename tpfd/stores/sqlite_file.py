@@ -106,6 +106,31 @@ class SqliteFile:
             raise outside_error(error) from error
         return connection
 
+    def open_looking(self) -> sqlite3.Connection:
+        """A connection that cannot write, to a file that may not have been opened before.
+
+        Raises:
+            ConfigError: there is no such file, or it is not one of this tpfd.
+            StoreError: it cannot be read.
+        """
+        if not self.path.exists():
+            raise _unusable(f"there is no {self.path}: no daemon has run with it yet, or the path is wrong")
+        connection = self.open_reader()
+        try:
+            self._identify(connection)
+            if (found := schema_version(connection)) != SCHEMA_VERSION:
+                raise _unusable(
+                    f"{self.path} has version {found}, this tpfd knows version {SCHEMA_VERSION}: use the tpfd that "
+                    "wrote it, or start a daemon of this one, which brings it up"
+                )
+        except sqlite3.Error as error:
+            connection.close()
+            raise outside_error(error) from error
+        except (ConfigError, StoreError):
+            connection.close()
+            raise
+        return connection
+
     def _connect(self, uri: str) -> sqlite3.Connection:
         try:
             return sqlite3.connect(

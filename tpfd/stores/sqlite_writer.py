@@ -35,6 +35,7 @@ from tpfd.stores.parking import Finished, Inbox, Parked, park, wake
 from tpfd.stores.sqlite_errors import ROW_ERRORS, is_locked, member_error, spares_neighbours
 from tpfd.stores.sqlite_file import SCHEMA_VERSION, schema_version
 from tpfd.stores.sqlite_overlay import Overlay
+from tpfd.stores.sqlite_recent import Recent
 
 T = TypeVar("T")
 
@@ -103,6 +104,7 @@ class Writer:
     _token: trio.lowlevel.TrioToken = field(factory=trio.lowlevel.current_trio_token, init=False)
     _inbox: Inbox[Overlay] = field(factory=queue.SimpleQueue, init=False)
     _counts: _Counts = field(factory=_Counts, init=False)
+    _recent: Recent = field(factory=Recent, init=False)
     _closed: bool = field(default=False, init=False)
     _failed: trio.Event = field(factory=trio.Event, init=False)
     _failure: BaseException | None = field(default=None, init=False)
@@ -222,7 +224,7 @@ class Writer:
     def _transaction(self, members: list[_Member]) -> Finished[Overlay]:
         self._begin()
         self._notice_others()
-        overlay = Overlay(self._connection, self._keep_fact)
+        overlay = Overlay(self._connection, self._keep_fact, self._recent)
         finished: Finished[Overlay] = []
         for member in members:
             result = outcome.capture(member.act, overlay)
@@ -233,6 +235,7 @@ class Writer:
         # If the sync of a COMMIT fails, the transaction is undone here. Should the process die before the next one
         # overwrites it in the WAL, it may be there after all: to the callers, who saw an error, both are allowed.
         self._connection.execute("COMMIT")
+        overlay.committed()
         self._counts.members += len(members)
         self._counts.groups += 1
         self._counts.commits += overlay.writes
@@ -256,6 +259,7 @@ class Writer:
         version = self._read_others_version()
         if version != self._others_version:
             self._others_version = version
+            self._recent.clear()
             self._active_until_s = self._contended_until_s = time.monotonic() + _CONTENDED_S
             self._token.run_sync_soon(self._on_others, idempotent=True)
             found = schema_version(self._connection)

@@ -5,13 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
-from attrs import define
+from attrs import define, frozen
 
 from tpfd.core import tokens
 from tpfd.core.records import InteractionRecord, JsonText
 from tpfd.core.tokens import SigningKey
 
 _encode = msgspec.json.Encoder().encode
+
+
+@frozen
+class Outgoing:
+    """One request on its way.
+
+    Attributes:
+        record: the interaction as it was handed out.
+        body: its dispatch envelope, JSON in UTF-8.
+    """
+
+    record: InteractionRecord
+    body: bytes
 
 
 @define(eq=False)

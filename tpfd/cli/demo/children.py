@@ -154,7 +154,7 @@ async def daemon(
         running("tpfd serve", ["serve", "--config", str(file)], log, child_environ(environ)) as child,
         TpfdClient(f"http://127.0.0.1:{port}") as client,
     ):
-        await _ready(child, client)
+        await ready(child, client)
         yield child, client
 
 
@@ -171,7 +171,12 @@ def sqlite_or_memory(store: str, folder: Path) -> dict[str, Any]:
     return {"provider": "sqlite", "sqlite": {"path": str(folder / "tpfd.db")}}
 
 
-async def _ready(child: Child, client: TpfdClient) -> None:
+async def ready(child: Child, client: TpfdClient) -> None:
+    """Waits until a daemon says that it is ready.
+
+    Raises:
+        DemoFailed: it ended or was not ready in time.
+    """
     with trio.move_on_after(READY_WITHIN_S):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(child.must_live)

@@ -7,8 +7,11 @@ import tempfile
 from pathlib import Path
 
 import click
+from attrs import asdict
 
 from tpfd.cli.demo.csv_payments import CsvDemo, run_csv_demo
+from tpfd.cli.demo.ha import HaDemo, Passed, run_ha_demo
+from tpfd.cli.demo.ha_gate import GATE
 from tpfd.cli.demo.links import TRANSPORTS
 from tpfd.cli.demo.restaurant import DECISIONS, run_restaurant_demo
 from tpfd.cli.exits import Exit
@@ -52,6 +55,8 @@ def demo() -> None:
 @click.option(
     "--transport", type=click.Choice(TRANSPORTS), default="websocket", show_default=True, help="How it is asked."
 )
+@click.option("--endpoint", default="", metavar="URL", help="With sqs: another endpoint than the region's.")
+@click.option("--bootstrap", default="", metavar="HOST:PORT", help="With kafka: the brokers; needed there.")
 @click.option("--dry-run", "only_check", is_flag=True, help="Check the file with the pipeline's own code; pay nothing.")
 @pass_settings
 def csv_payments(
@@ -66,6 +71,8 @@ def csv_payments(
     window: int,
     store: str,
     transport: str,
+    endpoint: str,
+    bootstrap: str,
     only_check: bool,
 ) -> int:
     """Pay a CSV file through a mock payment provider.
@@ -77,6 +84,7 @@ def csv_payments(
     Example:
       tpfd demo csv-payments --rows 10000
       tpfd --output json demo csv-payments --file payments.csv --dir /tmp/run --latency 50ms
+      tpfd demo csv-payments --transport kafka --bootstrap 127.0.0.1:9092
       tpfd demo csv-payments --file payments.csv --dry-run
     """
     if source is not None and rows is not None:
@@ -87,6 +95,11 @@ def csv_payments(
         if source is None:
             raise click.UsageError("--dry-run checks a file; name it with --file")
         return _check_only(settings, source)
+    for name, option, given in (("sqs", "--endpoint", endpoint), ("kafka", "--bootstrap", bootstrap)):
+        if given and transport != name:
+            raise click.UsageError(f"{option} is for --transport {name}")
+    if transport == "kafka" and not bootstrap:
+        raise click.UsageError("--transport kafka needs --bootstrap HOST:PORT: a broker that is running already")
     work = CsvDemo(
         folder=_work_folder(folder),
         source=source,
@@ -97,6 +110,7 @@ def csv_payments(
         window=window,
         store=store,
         transport=transport,
+        endpoint=endpoint or bootstrap,
     )
     summary = run_async(lambda: run_csv_demo(work), waiting_for=None)
     if settings.output is Output.JSON:
@@ -131,6 +145,40 @@ def restaurant_approval(settings: Settings, *, decision: str | None, folder: Pat
     else:
         print_fields(state)
     return Exit.OK
+
+
+@demo.command("ha", short_help="Replicas on DynamoDB and SQS, killed and stopped in every way.")
+@click.option("--endpoint", default="", metavar="URL", help="A service to use; starts ministack if absent.")
+@click.option("--replicas", type=click.IntRange(2, 5), default=2, show_default=True, help="Daemons.")
+@click.option("--check", "only", multiple=True, type=click.Choice([name for name, _ in GATE]), help="Only this check.")
+@dir_option
+@pass_settings
+def high_availability(
+    settings: Settings, *, endpoint: str, replicas: int, only: tuple[str, ...], folder: Path | None
+) -> int:
+    """Replicas on DynamoDB and SQS, killed and stopped in every way.
+
+    Starts a local stand-in for the two services (pip install ministack), makes tables and queues, starts the replicas
+    with the framework's high-availability baseline, and puts them through a gate of checks. Ends with 1 when one fails.
+
+    \b
+    Example:
+      tpfd demo ha
+      tpfd demo ha --replicas 3 --check takeover --check drain
+      tpfd demo ha --endpoint http://127.0.0.1:4566
+    """
+    work = HaDemo(folder=_work_folder(folder), endpoint=endpoint, replica_count=replicas, only=only)
+    quiet = settings.output is Output.JSON
+
+    def tell_passed(one: Passed) -> None:
+        if not quiet:
+            mark = click.style("ok ", fg="green") if one.ok else click.style("!! ", fg="red")
+            click.echo(f"{mark} {one.check.ljust(16)}  {one.seconds:5.1f} s  {printable(one.said)}")
+
+    found = run_async(lambda: run_ha_demo(work, tell_passed), waiting_for=None)
+    if quiet:
+        print_json([asdict(one) for one in found])
+    return Exit.OK if all(one.ok for one in found) else Exit.FAILED
 
 
 def _work_folder(folder: Path | None) -> Path:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import trio
+import yaml
 from attrs import frozen
 
 from tpfd.cli.demo.children import Child, DemoFailed, child_environ, daemon, file_work, running, sqlite_or_memory
@@ -21,10 +23,11 @@ from tpfd.cli.demo.files import (
     peak_rss_bytes,
     write_payments,
 )
-from tpfd.cli.demo.links import Link, make_link
+from tpfd.cli.demo.links import Link, linked
 from tpfd.client import TpfdClient
 from tpfd.core.records import ExecutionStatus, FactType
 from tpfd.durations import format_duration
+from tpfd.examples import pipeline_text
 
 PIPELINE = "csv-payments"
 STEP = "await-payment-provider"
@@ -47,7 +50,8 @@ class CsvDemo:
         reject_probability: share of payments that the provider does not approve.
         window: unanswered requests at a time.
         store: ``sqlite`` or ``memory``.
-        transport: ``websocket`` or ``webhook``.
+        transport: one of `links.TRANSPORTS`.
+        endpoint: of SQS or of Kafka's brokers, where that is the transport.
     """
 
     folder: Path
@@ -59,6 +63,7 @@ class CsvDemo:
     window: int
     store: str
     transport: str
+    endpoint: str = ""
 
     @property
     def name(self) -> str:
@@ -115,24 +120,26 @@ async def run_csv_demo(demo: CsvDemo) -> dict[str, Any]:
     """
     await file_work(_prepare, demo)
     aside, row_count = await file_work(_make_input, demo)
-    link = await make_link(demo.transport, demo.folder, demo.window)
-    environ = {"CSV_FOLDER_PATH": str(demo.inbox), **link.environ}
-    sections = {
-        "store": sqlite_or_memory(demo.store, demo.folder),
-        "steps": {"max-concurrency": demo.window},
-        **link.sections,
-    }
-    async with (
-        daemon(demo.folder, PIPELINE, environ=environ, port=link.port, **sections) as (server, client),
-        running(
-            "tpfd provider",
-            demo.provider_arguments(link),
-            demo.folder / "provider.log",
-            child_environ({}),
-        ) as provider,
-    ):
-        await provider.says(link.ready)
-        took = await _watched(demo, aside, row_count, client, server, provider)
+    async with linked(demo.transport, demo.folder, demo.window, demo.endpoint) as link:
+        environ = {"CSV_FOLDER_PATH": str(demo.inbox), **link.environ}
+        sections = {
+            "store": sqlite_or_memory(demo.store, demo.folder),
+            "steps": {"max-concurrency": demo.window},
+            **link.sections,
+        }
+        if link.transport is not None:
+            sections["pipelines"] = [await file_work(_write_pipeline, demo.folder, link.transport)]
+        async with (
+            daemon(demo.folder, PIPELINE, environ=environ, port=link.port, **sections) as (server, client),
+            running(
+                "tpfd provider",
+                demo.provider_arguments(link),
+                demo.folder / "provider.log",
+                child_environ({}),
+            ) as provider,
+        ):
+            await provider.says(link.ready)
+            took = await _watched(demo, aside, row_count, client, server, provider)
     counted = await file_work(count_output, demo.output)
     summary = _summary(demo, counted, took)
     if counted.rows != row_count or counted.approved + counted.unapproved != row_count:
@@ -153,6 +160,16 @@ def _make_input(demo: CsvDemo) -> tuple[Path, int]:
     aside = demo.folder / f".{demo.name}.part"
     write_payments(aside, demo.row_count)
     return aside, demo.row_count
+
+
+def _write_pipeline(folder: Path, transport: Mapping[str, Any]) -> str:
+    """The example's pipeline with another transport, in a file of its own; its path."""
+    pipeline = yaml.safe_load(pipeline_text(PIPELINE))
+    (step,) = [step for step in pipeline["steps"] if "await" in step]
+    step["await"]["transport"] = dict(transport)
+    path = folder / "pipeline.yaml"
+    path.write_text(yaml.safe_dump(pipeline, sort_keys=False), encoding="utf-8")
+    return str(path)
 
 
 async def _watched(

@@ -5,19 +5,17 @@
 rows and put the bad ones into the reject sink. Both run in a thread and yield the same records, with the same ids, in
 every attempt.
 
-Only files in the pipeline's folder (``CSV_FOLDER_PATH``, or ``csv``) are read, whatever a submitted input says.
+Files are opened through the pipeline's own source. It does not matter whether that is a folder or a bucket, and nothing
+outside it is read, whatever a submitted input says.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import BinaryIO
+from pathlib import PurePosixPath
 from uuid import NAMESPACE_URL, uuid5
 
-from tpfd.errors import NonRetryableError, RetryableStepError
+from tpfd.errors import NonRetryableError
 from tpfd.examples.csv_payments.csv_check import check
 from tpfd.examples.csv_payments.csv_rows import BadRow, PaymentRow, rows_of
 from tpfd.examples.csv_payments.problems import BrokenFile, CsvRefused
@@ -33,15 +31,15 @@ from tpfd.examples.csv_payments.types import (
 from tpfd.steps import StepContext
 
 
-def parse_payments(input_file: CsvPaymentsInputFile) -> Iterator[PaymentRecord]:
+def parse_payments(input_file: CsvPaymentsInputFile, context: StepContext) -> Iterator[PaymentRecord]:
     """Yields the payments of a file, if every row of it is good.
 
     Raises:
         CsvRefused: it is not; names the first rows. Nothing was yielded.
-        NonRetryableError: the file is missing, not in the pipeline's folder, or changed while it was read.
-        RetryableStepError: it could not be read this time.
+        NonRetryableError: the file is missing, not in the pipeline's source, or changed while it was read.
+        OutsideError: it could not be read this time.
     """
-    for row in _checked_rows(input_file, every_row=True):
+    for row in _checked_rows(input_file, context, every_row=True):
         if isinstance(row, BadRow):
             raise _changed(input_file)
         yield _record(input_file, row)
@@ -52,9 +50,9 @@ def parse_good_payments(input_file: CsvPaymentsInputFile, context: StepContext) 
 
     Raises:
         CsvRefused: the file as a whole cannot be read (encoding, header, an unclosed quote …). Nothing was yielded.
-        NonRetryableError, RetryableStepError: as `parse_payments`.
+        NonRetryableError, OutsideError: as `parse_payments`.
     """
-    for row in _checked_rows(input_file, every_row=False):
+    for row in _checked_rows(input_file, context, every_row=False):
         if isinstance(row, BadRow):
             context.reject_item(row, CsvRefused(f"row {row.number}", row.problems, len(row.problems)))
         else:
@@ -115,19 +113,22 @@ def _record(input_file: CsvPaymentsInputFile, row: PaymentRow) -> PaymentRecord:
     )
 
 
-def _checked_rows(input_file: CsvPaymentsInputFile, *, every_row: bool) -> Iterator[PaymentRow | BadRow]:
+def _checked_rows(
+    input_file: CsvPaymentsInputFile, context: StepContext, *, every_row: bool
+) -> Iterator[PaymentRow | BadRow]:
     """Yields the rows of a file after all of it was looked through.
 
-    The file is read twice through one descriptor, so a file that is replaced meanwhile does not matter.
+    The file is opened once and read twice, so that a file which is replaced meanwhile is not read as a mixture.
 
     Args:
         input_file: where it is.
+        context: opens it.
         every_row: refuse the file for a bad row, not only when it cannot be read to its end.
     """
-    with _open(input_file) as file:
+    with context.open_object(input_file.filepath) as file:
         report = check(file)
         if not report.readable or (every_row and report.bad_row_count):
-            raise report.refusal(Path(input_file.filepath).name)
+            raise report.refusal(PurePosixPath(input_file.filepath).name)
         file.seek(0)
         row_count = 0
         try:
@@ -138,25 +139,6 @@ def _checked_rows(input_file: CsvPaymentsInputFile, *, every_row: bool) -> Itera
             raise _changed(input_file) from broken
         if row_count != report.row_count:
             raise _changed(input_file)
-
-
-@contextmanager
-def _open(input_file: CsvPaymentsInputFile) -> Iterator[BinaryIO]:
-    folder = Path(os.environ.get("CSV_FOLDER_PATH") or "csv").resolve()
-    path = Path(input_file.filepath).resolve()
-    if not path.is_relative_to(folder):
-        raise NonRetryableError(f"{input_file.filepath} is not in the payments folder", code="csv_outside_folder")
-    try:
-        with path.open("rb") as file:
-            yield file
-    except FileNotFoundError as error:
-        raise NonRetryableError(
-            f"{input_file.filepath} does not exist: put it back and re-drive", code="csv_missing"
-        ) from error
-    except OSError as error:
-        raise RetryableStepError(
-            f"{input_file.filepath} cannot be read: {error.strerror}", code="csv_unreadable"
-        ) from error
 
 
 def _changed(input_file: CsvPaymentsInputFile) -> NonRetryableError:
