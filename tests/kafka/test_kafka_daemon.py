@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from tests.e2e.processes import Daemon, Process, configure, running, serving, wait_until, write_payments
 from tests.kafka.broker import QUICK, Broker
@@ -20,28 +21,45 @@ STEP = "await-payment-provider"
 _numbers = itertools.count()
 
 
+FRAMEWORK_AWAIT = """\
+      correlation: {strategy: signedResumeToken}
+      transport:
+        type: kafka
+        request:
+          topic: csv-payments.payment.requests
+          key: correlationId
+        response:
+          topic: csv-payments.payment.results
+        consumer:
+          group: csv-payments-orchestrator
+"""
+"""How The Pipeline Framework's own csv-payments asks its provider."""
+
+
 class Payments:
     """A folder with payments, two topics, and whoever works with them."""
 
-    def __init__(self, folder: Path, broker: Broker) -> None:
+    def __init__(self, folder: Path, broker: Broker, topics: tuple[str, str] | None = None) -> None:
         number = next(_numbers)
         self.folder = folder
         self.broker = broker
-        self.requests, self.answers = f"requests-{number}", f"answers-{number}"
+        self.requests, self.answers = topics or (f"requests-{number}", f"answers-{number}")
         broker.make_topics(self.requests, self.answers, partitions=3)
         self.inbox = folder / "csv"
         self.inbox.mkdir()
         self.provider_log = folder / "provider.jsonl"
         self.pipeline = folder / "pipeline.yaml"
-        self.pipeline.write_text(self._text(), "utf-8")
-
-    def _text(self) -> str:
-        """The example's pipeline with its await over Kafka."""
-        text = examples.pipeline_text("csv-payments")
-        begin, end = text.index('        type: "${CSV_PAYMENT_TRANSPORT'), text.index("  - name: Process Approved")
         topics = f"request: {{topic: {self.requests}, key: correlationId}}\n        response: {{topic: {self.answers}}}"
-        more = f"type: kafka\n        {topics}\n        headers: {{tenant-hint: t}}"
-        return f"{text[:begin]}        {more}\n\n{text[end:]}"
+        self.ask(
+            "      correlation: {strategy: interactionId}\n      transport:\n"
+            f"        type: kafka\n        {topics}\n        headers: {{tenant-hint: t}}\n"
+        )
+
+    def ask(self, settings: str) -> None:
+        """Writes the example's pipeline with other settings of its await."""
+        text = examples.pipeline_text("csv-payments")
+        begin, end = text.index("      correlation: {"), text.index("  - name: Process Approved")
+        self.pipeline.write_text(f"{text[:begin]}{settings}\n{text[end:]}", "utf-8")
 
     @asynccontextmanager
     async def daemon(self, name: str = "a", **sections: Any) -> AsyncIterator[Daemon]:
@@ -130,6 +148,30 @@ async def test_a_drained_daemon_asks_nothing_twice(payments: Payments) -> None:
         async with payments.daemon():
             await payments.paid(300)
     assert sorted(payments.asked(), key=int) == [str(number) for number in range(1, 301)]
+
+
+async def test_the_framework_s_own_topics_and_group_are_used(tmp_path: Path, shared: Broker) -> None:
+    payments = Payments(tmp_path, shared, ("csv-payments.payment.requests", "csv-payments.payment.results"))
+    payments.ask(FRAMEWORK_AWAIT)
+    secret = tmp_path / "secret"
+    secret.write_text("tpf-test-secret-0123456789abcdef", "utf-8")
+    secret.chmod(0o400)
+    kafka = {"bootstrap": shared.bootstrap, "properties": {f"consumer.{key}": value for key, value in QUICK.items()}}
+    settings = {"kafka": kafka, "resume-token-secrets": [{"file": str(secret)}]}
+    async with payments.daemon("a", **{"await": settings}) as daemon, payments.provider():
+        write_payments(payments.inbox / "payments.csv", 60)
+        await payments.paid(60)
+        assert await daemon.stop() == 0
+    requests = await trio.to_thread.run_sync(shared.read, payments.requests, 60, range(3))
+    for request in requests:
+        envelope = json.loads(request.value())
+        assert request.key().decode() == envelope["correlationId"]
+        assert envelope["resumeToken"].count(".") == 1
+    places = [
+        await trio.to_thread.run_sync(shared.committed, "csv-payments-orchestrator", payments.answers, partition)
+        for partition in range(3)
+    ]
+    assert sum(place or 0 for place in places) == 60, "every answer was read by the framework's group"
 
 
 async def test_without_brokers_a_start_is_refused(tmp_path: Path, payments: Payments) -> None:
