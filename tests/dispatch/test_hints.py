@@ -264,7 +264,8 @@ async def test_a_drain_gives_back_what_an_open_receive_brings(world: HintedWorld
     await trio.sleep(1)
     world.sqs.put(encode_hint(Hint(TENANT, ExecutionId("x"))))
     await a.ended.wait()
-    await world.pollers["a"].idle()
+    assert a.hints is not None
+    await a.hints.idle()
     await trio.sleep(1)
     (one,) = world.sqs.shown()
     assert len(one.receipts) == 1

@@ -12,9 +12,11 @@ from attrs import define, field
 from tests.engine.gate import Gate
 from tpfd.awaits.sessions import Sessions
 from tpfd.core.records import ExecutionId, ExecutionRecord, TenantId
+from tpfd.daemon.dispatching import Hinting
 from tpfd.dispatch.memory import MemoryRejects
 from tpfd.engine.attempts import Attempts
 from tpfd.engine.claims import ClaimLoop
+from tpfd.engine.hints import HintPoller
 from tpfd.engine.leases import LeaseKeeper
 from tpfd.engine.sweeper import Sweeper
 from tpfd.http.service import Completed, Completion, SubmitItem, Submitted
@@ -36,7 +38,12 @@ class Lost(Exception):
 
 @define(eq=False, kw_only=True)
 class Process:
-    """One daemon without its edge."""
+    """One daemon without its edge.
+
+    Attributes:
+        hinting: work over hints between processes; None: it stays in this one.
+        hints: receives them.
+    """
 
     world: World
     gate: Gate
@@ -50,6 +57,8 @@ class Process:
     rejects: MemoryRejects
     submitting: Submitting
     coordinator: Coordinator
+    hinting: Hinting | None
+    hints: HintPoller | None
     draining: trio.Event
     grace_s: float = 20.0
     ended: trio.Event = field(factory=trio.Event)
@@ -62,9 +71,13 @@ class Process:
             async with trio.open_nursery() as services:
                 services.start_soon(self.keeper.run)
                 services.start_soon(self.sockets.run)
+                if self.hinting is not None:
+                    services.start_soon(self.hinting.run)
                 async with trio.open_nursery() as work:
                     async with trio.open_nursery() as intake:
                         intake.start_soon(self.claims.run, work)
+                        if self.hints is not None:
+                            work.start_soon(self.hints.run, work)
                         intake.start_soon(self.sweeper.run)
                         task_status.started()
                         await self.draining.wait()
@@ -73,6 +86,8 @@ class Process:
                         intake.cancel_scope.cancel("drain")
                     with trio.move_on_after(self.grace_s):
                         await self.claims.idle()
+                        if self.hints is not None:
+                            await self.hints.idle()
                     await self._close_edge()
                     work.cancel_scope.cancel("the drain's grace is over")
                 services.cancel_scope.cancel("the daemon has drained")

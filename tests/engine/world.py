@@ -36,6 +36,7 @@ from tpfd.core.records import (
     InteractionRecord,
 )
 from tpfd.core.tokens import SigningKey
+from tpfd.daemon.dispatching import Hinting
 from tpfd.dispatch.memory import MemoryRejects
 from tpfd.engine.attempts import Attempts
 from tpfd.engine.claims import ClaimLoop
@@ -165,6 +166,9 @@ class World:
             metrics=Metrics(),
             threads=trio.CapacityLimiter(1),
         )
+        hinting = self.make_hinting(runtime, gate)
+        if hinting is not None:
+            runtime = hinting.told_by(runtime)
         sessions = Sessions()
         sockets = ProviderSockets(runtime=runtime, envelopes=EnvelopeWriter(keys[0] if keys else None))
         keeper = LeaseKeeper(runtime)
@@ -180,7 +184,7 @@ class World:
             },
             rejects=Rejecting(runtime=runtime, sink=rejects, include_payload=True, fail_pipeline=fail_pipeline),
         )
-        claims = ClaimLoop(runtime, attempts.run)
+        claims = ClaimLoop(runtime, attempts.run, hinted=hinting is not None)
         admission = Admission(runtime=runtime, sessions=sessions, outlet=sockets, commit=claims.commit, keys=keys)
         sweeper = Sweeper(
             runtime=runtime,
@@ -216,11 +220,17 @@ class World:
                 sockets=sockets,
                 draining=draining,
             ),
+            hinting=hinting,
+            hints=None if hinting is None else hinting.poller(claims, draining),
             draining=draining,
         )
         gate.on_death = process.vanish
         self.processes.append(process)
         return process
+
+    def make_hinting(self, runtime: Runtime, gate: Gate) -> Hinting | None:
+        """How a process tells others of work; here not at all."""
+        return None
 
     def _publisher(self, program: Program, gate: Gate, clock: Clock, on_existing: OnExisting) -> ObjectPublisher:
         output = program.pipeline.output
