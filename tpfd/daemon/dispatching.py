@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import NoReturn, TypeVar
 
 import trio
@@ -16,17 +16,16 @@ from tpfd.aws.sqs_held import HeldMessages
 from tpfd.aws.sqs_queue import SqsQueue
 from tpfd.blocking import Threads
 from tpfd.config.model import Config
-from tpfd.core.records import ExecutionId, ExecutionRecord, SequencedFact, TenantId
-from tpfd.core.transact import Capabilities, Decide, Decision, Index, Key, Need, Page, Read, Snapshot, Sort
+from tpfd.core.records import ExecutionRecord
+from tpfd.core.transact import Decide, Decision, Need, Read, Snapshot
 from tpfd.dispatch.protocol import WorkQueue
 from tpfd.dispatch.sqs_work import SqsWorkQueue
 from tpfd.engine.claims import ClaimLoop
 from tpfd.engine.hints import HintPoller, HintSender
 from tpfd.metrics import Metrics
 from tpfd.runtime import Runtime
-from tpfd.stores.protocol import Store
+from tpfd.stores.passing import PassingStore
 
-R = TypeVar("R")
 T = TypeVar("T")
 
 CALLS_AT_ONCE = 8
@@ -126,19 +125,14 @@ def make_hinting(config: Config, runtime: Runtime, queues: SqsQueues) -> Hinting
     return Hinting(queue, HintSender(runtime=runtime, queue=queue))
 
 
-@frozen
-class TellingStore:
+@define(eq=False)
+class TellingStore(PassingStore):
     """A store that tells of the executions that it has committed.
 
     Whatever makes an execution due writes its record, so nothing that does can forget to tell.
     """
 
-    inner: Store
     tell: Callable[[ExecutionRecord], None]
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return self.inner.capabilities
 
     async def transact(self, reads: Iterable[Read], decide: Decide[T]) -> T:
         decided: Decision[T] | Need | None = None
@@ -154,41 +148,3 @@ class TellingStore:
                 if isinstance(put, ExecutionRecord):
                     self.tell(put)
         return result
-
-    async def get(self, key: Key[R]) -> R | None:
-        return await self.inner.get(key)
-
-    async def get_many(self, keys: Sequence[Key[R]]) -> list[R | None]:
-        return await self.inner.get_many(keys)
-
-    async def query(
-        self,
-        index: Index[R],
-        partition: str,
-        *,
-        limit: int,
-        cursor: str | None = None,
-        first: Sort | None = None,
-        last: Sort | None = None,
-        descending: bool = False,
-    ) -> Page[R]:
-        return await self.inner.query(
-            index, partition, limit=limit, cursor=cursor, first=first, last=last, descending=descending
-        )
-
-    async def history(
-        self, tenant_id: TenantId, execution_id: ExecutionId, *, after: int, limit: int
-    ) -> list[SequencedFact]:
-        return await self.inner.history(tenant_id, execution_id, after=after, limit=limit)
-
-    async def feed(self, *, after: int, limit: int) -> list[SequencedFact]:
-        return await self.inner.feed(after=after, limit=limit)
-
-    async def last_seq(self) -> int:
-        return await self.inner.last_seq()
-
-    async def forget(self, tenant_id: TenantId, execution_id: ExecutionId) -> None:
-        await self.inner.forget(tenant_id, execution_id)
-
-    async def watch(self, ring: Callable[[], None]) -> NoReturn:
-        await self.inner.watch(ring)
