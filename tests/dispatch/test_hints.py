@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 import pytest
 import trio
+from attrs import define, field
 
 from tests.dispatch.fake_sqs import refusal
 from tests.dispatch.hinted import HintedWorld
@@ -19,6 +21,7 @@ from tpfd.core.kinds import EXECUTION_DUE
 from tpfd.core.records import ExecutionId
 from tpfd.dispatch.sqs_work import decode_hint, encode_hint
 from tpfd.engine import claims
+from tpfd.engine.hints import HintSender
 from tpfd.errors import RetryableStepError
 from tpfd.program import Program
 
@@ -307,6 +310,36 @@ async def test_more_hints_than_can_wait_are_left_to_the_sweep(
     done = await a.submit(batch(1))
     await world.until_status(done.execution_id, S.SUCCEEDED, within_s=60)
     assert [operation for operation, _ in world.sqs.log if operation == "send"] == []
+
+
+@define(eq=False)
+class BusyQueue:
+    """Takes nothing as long as it is busy, and says nothing either."""
+
+    busy: bool = True
+    taken: list[Hint] = field(factory=list)
+    longest_delay_ms: int = 900_000
+
+    async def send(self, hints: Sequence[tuple[Hint, int]]) -> Sequence[str]:
+        if self.busy:
+            await trio.sleep_forever()
+        self.taken.extend(hint for hint, _ in hints)
+        return []
+
+
+async def test_what_is_being_sent_when_a_drain_ends_is_sent_with_the_last_word(world: HintedWorld) -> None:
+    world.load(stepping(0.1))
+    a = await world.start("a", max_in_flight=0)
+    done = await a.submit(batch(1))
+    queue = BusyQueue()
+    sender = HintSender(runtime=a.runtime, queue=queue)  # type: ignore[arg-type]
+    sender.offer(await world.execution(done.execution_id))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sender.run)
+        await trio.sleep(1)
+        queue.busy = False
+        nursery.cancel_scope.cancel("the process has drained")
+    assert queue.taken == [Hint(TENANT, done.execution_id)]
 
 
 @pytest.mark.parametrize("when", When)

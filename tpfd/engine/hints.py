@@ -94,11 +94,13 @@ class HintSender:
         """
         page = {hint: self._waiting.pop(hint) for hint in list(islice(self._waiting, SEND_PAGE))}
         send = functools.partial(self._send, page)
-        sent = await one_pass("work_hints", self._repeating, self.runtime.trouble, send)
-        if sent:
-            return True
-        self._waiting = {**page, **self._waiting}
-        return False
+        sent: bool | None = False
+        try:
+            sent = await one_pass("work_hints", self._repeating, self.runtime.trouble, send)
+        finally:
+            if not sent:  # also when it was cancelled: there is a last word
+                self._waiting = {**page, **self._waiting}
+        return bool(sent)
 
     async def _send(self, page: Mapping[Hint, int]) -> bool:
         now = self.runtime.now()
