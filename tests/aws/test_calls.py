@@ -2,15 +2,19 @@ from __future__ import annotations
 
 import builtins
 import functools
+import json
 import subprocess
 import sys
 from collections.abc import Callable
+from io import BytesIO
 from random import Random
 from typing import Any
 
 import botocore.exceptions as sdk
 import pytest
 import trio
+from botocore.awsrequest import AWSResponse
+from urllib3 import HTTPResponse
 
 from tests.aws.standin import StandIn
 from tpfd.aws.calls import AwsCalls
@@ -178,3 +182,50 @@ def test_the_region_is_that_of_the_setting_then_of_the_environment(monkeypatch: 
     assert make_client("sqs", region="", endpoint="", connections=1).meta.region_name == "eu-west-2"
     monkeypatch.delenv("AWS_REGION")
     assert make_client("sqs", region="", endpoint="", connections=1).meta.region_name == "eu-west-3"
+
+
+KEY = {"pk": {"S": "acme#1"}, "sk": {"S": "ü \"2\""}}
+DEEP = {"M": {"l": {"L": [{"BOOL": True}, {"NULL": True}]}}}
+ITEM = {**KEY, "n": {"N": "12"}, "z": {"B": b"\x00\xffbytes"}, "deep": DEEP}
+CONDITION = {"ConditionExpression": "v = :v", "ExpressionAttributeValues": {":v": {"S": "1"}, ":b": {"B": b"\x01"}}}
+
+
+@pytest.mark.parametrize(
+    ("operation", "params"),
+    [
+        ("put_item", {"TableName": "t", "Item": ITEM, **CONDITION}),
+        ("get_item", {"TableName": "t", "Key": KEY, "ConsistentRead": True}),
+        ("batch_get_item", {"RequestItems": {"t": {"Keys": [KEY], "ConsistentRead": True}}}),
+        ("batch_write_item", {"RequestItems": {"t": [{"PutRequest": {"Item": ITEM}}]}}),
+        ("query", {"TableName": "t", "Limit": 3, "ScanIndexForward": False, "ExclusiveStartKey": KEY}),
+        (
+            "transact_write_items",
+            {
+                "ClientRequestToken": "token",
+                "TransactItems": [
+                    {"Put": {"TableName": "t", "Item": ITEM, **CONDITION}},
+                    {"ConditionCheck": {"TableName": "t", "Key": KEY, **CONDITION}},
+                ],
+            },
+        ),
+    ],
+)
+def test_what_goes_out_as_it_stands_is_what_the_sdk_sends(aws: StandIn, operation: str, params: dict[str, Any]) -> None:
+    def sent(*, as_it_stands: bool) -> Any:
+        client = make_client(
+            "dynamodb", region="eu-west-1", endpoint="http://127.0.0.1:1", connections=1, as_it_stands=as_it_stands
+        )
+        requests = []
+
+        def answer(request: Any, **_: Any) -> AWSResponse:
+            requests.append(request)
+            return AWSResponse(request.url, 200, {}, HTTPResponse(BytesIO(b"{}"), preload_content=False))
+
+        client.meta.events.register("before-send.dynamodb", answer)
+        getattr(client, operation)(**params)
+        (request,) = requests
+        assert request.headers["Content-Length"] == str(len(request.body))
+        assert b"SignedHeaders" in request.headers["Authorization"]
+        return request.url, request.headers["X-Amz-Target"], json.loads(request.body)
+
+    assert sent(as_it_stands=True) == sent(as_it_stands=False)

@@ -5,13 +5,17 @@ The SDK is imported when the first client is made, so that a daemon without AWS 
 
 from __future__ import annotations
 
+import base64
 import functools
 import os
 from typing import Any
 
+import orjson
+
 from tpfd.errors import ConfigError, Problem
 
 CONNECT_TIMEOUT_S = 5.0
+_ASIDE = "tpfd-parameters"
 
 
 def make_client(
@@ -21,7 +25,7 @@ def make_client(
     endpoint: str,
     connections: int,
     read_timeout_s: float = 10.0,
-    check_parameters: bool = True,
+    as_it_stands: bool = False,
 ) -> Any:
     """A client with a session, credentials and connections of its own. Blocks: the first of a service reads 50 to
     200 ms of files; what describes the service is shared by all.
@@ -32,8 +36,8 @@ def make_client(
         endpoint: another URL than the region's; empty: the region's.
         connections: calls at a time; as many as the limiter of its threads lets through.
         read_timeout_s: silence after which a call's outcome counts as unknown; longer than a long poll waits.
-        check_parameters: have the SDK compare each parameter with its model before it sends it. The service does that
-            too; for large transactions of DynamoDB it is a quarter of the work.
+        as_it_stands: only for `dynamodb`: parameters go out as they are given, without the SDK's walks over them, which
+            for a large transaction are most of a request's work. The service says what is wrong with them.
 
     Raises:
         ConfigError: the SDK is not installed, no region is known, or the endpoint or the configuration is broken.
@@ -50,7 +54,7 @@ def make_client(
         connect_timeout=CONNECT_TIMEOUT_S,
         read_timeout=read_timeout_s,
         tcp_keepalive=True,
-        parameter_validation=check_parameters,
+        parameter_validation=not as_it_stands,
         # A stand-in has no host name per bucket.
         s3={"addressing_style": "path" if endpoint else "auto"},
     )
@@ -58,11 +62,35 @@ def make_client(
         session = botocore.session.Session()
         session.register_component("data_loader", _descriptions())
         where = region or os.environ.get("AWS_REGION") or None
-        return session.create_client(service, region_name=where, endpoint_url=endpoint or None, config=settings)
+        client = session.create_client(service, region_name=where, endpoint_url=endpoint or None, config=settings)
     except botocore.exceptions.NoRegionError as error:
         raise _unusable(service, "no region is set: set `region` or AWS_REGION") from error
     except (botocore.exceptions.BotoCoreError, ValueError) as error:
         raise _unusable(service, str(error)) from error
+    if as_it_stands:
+        client.meta.events.register("provide-client-params.dynamodb", _set_aside)
+        client.meta.events.register("before-call.dynamodb", _put_back)
+    return client
+
+
+# The wire form of a DynamoDB request is its parameters as JSON, so nothing has to be translated.
+
+
+def _set_aside(params: dict[str, Any], context: dict[str, Any], **_: Any) -> dict[str, Any]:
+    """Leaves to the SDK only what it may choose the endpoint by: the names of tables, alone or as keys."""
+    context[_ASIDE] = params
+    left: dict[str, Any] = {name: value for name, value in params.items() if isinstance(value, str)}
+    return left | {name: {key: {} for key in value} for name, value in params.items() if isinstance(value, dict)}
+
+
+def _put_back(params: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
+    params["body"] = orjson.dumps(context.pop(_ASIDE), default=_as_text)
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    raise TypeError(f"{type(value).__name__} is nothing that DynamoDB takes")
 
 
 @functools.cache

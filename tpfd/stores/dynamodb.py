@@ -172,7 +172,7 @@ async def open_dynamodb(
     async def make_calls(limit: int) -> AwsCalls:
         client, threads = functools.partial(connect, SERVICE, limit), Threads(limit)
         make = functools.partial(AwsCalls, SERVICE, client, threads, observe=observe, random=random, sleep=sleep)
-        return await trio.to_thread.run_sync(make)  # it reads files
+        return await threads.run(make)  # it reads files
 
     specs = tables(table_prefix, table_names or {})
     items = Items(kind_tables(specs))
@@ -198,4 +198,4 @@ async def open_dynamodb(
 
 
 def _connect(region: str, endpoint: str, service: str, connections: int) -> Any:
-    return make_client(service, region=region, endpoint=endpoint, connections=connections, check_parameters=False)
+    return make_client(service, region=region, endpoint=endpoint, connections=connections, as_it_stands=True)
