@@ -49,10 +49,10 @@ class Payments:
         self.inbox.mkdir()
         self.provider_log = folder / "provider.jsonl"
         self.pipeline = folder / "pipeline.yaml"
-        topics = f"request: {{topic: {self.requests}, key: correlationId}}\n        response: {{topic: {self.answers}}}"
+        asks = f"request: {{topic: {self.requests}, key: correlationId}}\n        response: {{topic: {self.answers}}}"
         self.ask(
             "      correlation: {strategy: interactionId}\n      transport:\n"
-            f"        type: kafka\n        {topics}\n        headers: {{tenant-hint: t}}\n"
+            f"        type: kafka\n        {asks}\n        headers: {{tenant-hint: t}}\n"
         )
 
     def ask(self, settings: str) -> None:
