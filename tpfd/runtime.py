@@ -59,7 +59,8 @@ class Bells:
 
     Attributes:
         work: an execution may be claimable.
-        sweep: something else may be due: a unit, an interaction, an ended execution.
+        sweep: something else may be due in time: a unit, an interaction.
+        tidy: an execution ended and left something to do.
         ended: an execution may have ended (for those who wait for results).
         facts: the journal may have grown.
         queue: a request may wait for a socket.
@@ -68,6 +69,7 @@ class Bells:
 
     work: Bell = field(factory=Bell)
     sweep: Bell = field(factory=Bell)
+    tidy: Bell = field(factory=Bell)
     ended: Bell = field(factory=Bell)
     facts: Bell = field(factory=Bell)
     queue: Bell = field(factory=Bell)
@@ -75,7 +77,7 @@ class Bells:
 
     def ring_all(self) -> None:
         """Another process committed something; nobody knows what."""
-        for bell in (self.work, self.sweep, self.ended, self.facts, self.queue, self.elsewhere):
+        for bell in (self.work, self.sweep, self.tidy, self.ended, self.facts, self.queue, self.elsewhere):
             bell.ring()
 
 
@@ -150,6 +152,6 @@ class Runtime:
         if record.status.terminal:
             self.bells.ended.ring()
             if record.dead_letter_due or record.cleanup_due:
-                self.bells.sweep.ring()
+                self.bells.tidy.ring()
         elif record.next_check_epoch_ms is not None:
             self.bells.work.ring()

@@ -64,12 +64,14 @@ class Desk:
                     return
 
     async def sweep(self) -> None:
-        """Sweeps and works as long as one rings for the other."""
+        """Sweeps, tidies and works as long as one rings for the other."""
+        bells = self.process.runtime.bells
         while True:
-            rung = self.process.runtime.bells.sweep.ticket()
+            rung = (bells.sweep.ticket(), bells.tidy.ticket())
             await self.process.sweeper.sweep()
+            await self.process.tidying.tidy()
             await self.work()
-            if not rung.is_set():
+            if not any(ticket.is_set() for ticket in rung):
                 return
 
     async def pass_time(self, ms: int) -> None:

@@ -207,10 +207,11 @@ class Applier:
 
     def continue_page(self, unit: str = "e1.s001") -> bool:
         seen_unit = self.unit(unit)
-        return self.transact(
+        after = self.transact(
             itemised.continue_reads(seen_unit),
             lambda seen: itemised.continue_items(seen, UNIT.key_of(seen_unit), seen_unit, self.now),
         )
+        return after is not None
 
     def continue_all(self, unit: str = "e1.s001") -> None:
         """Scans to the end, as the sweeper does."""

@@ -121,7 +121,7 @@ def test_two_sweepers_on_one_page_make_one_child_each() -> None:
         itemised.continue_reads(seen),
         lambda snapshot: itemised.continue_items(snapshot, UNIT.key_of(seen), seen, store.now),
     )
-    assert again is True, "look again at how far it is"
+    assert again == store.unit(), "go on from how far it is"
     assert store.records == before
 
 

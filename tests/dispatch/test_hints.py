@@ -243,7 +243,7 @@ async def test_a29_an_expired_token_is_got_over(world: HintedWorld, expected: Ex
 
 
 async def test_while_the_store_is_away_hints_come_back(world: HintedWorld, expected: Expected) -> None:
-    expected.error("claim_failed", "work_queue_failed", "sweep_failed")
+    expected.error("claim_failed", "work_queue_failed", "sweep_failed", "tidying_failed")
     world.load(stepping(0.1))
     a = await world.start("a", max_in_flight=0)
     b = await world.start("b", sweep_interval_ms=3_600_000)

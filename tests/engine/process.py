@@ -19,6 +19,7 @@ from tpfd.engine.claims import ClaimLoop
 from tpfd.engine.hints import HintPoller
 from tpfd.engine.leases import LeaseKeeper
 from tpfd.engine.sweeper import Sweeper
+from tpfd.engine.tidying import Tidying
 from tpfd.http.service import Completed, Completion, SubmitItem, Submitted
 from tpfd.runtime import Runtime
 from tpfd.service.coordinator import Coordinator
@@ -53,6 +54,7 @@ class Process:
     attempts: Attempts
     claims: ClaimLoop
     sweeper: Sweeper
+    tidying: Tidying
     sockets: ProviderSockets
     rejects: MemoryRejects
     submitting: Submitting
@@ -79,6 +81,7 @@ class Process:
                         if self.hints is not None:
                             work.start_soon(self.hints.run, work)
                         intake.start_soon(self.sweeper.run)
+                        intake.start_soon(self.tidying.run)
                         task_status.started()
                         await self.draining.wait()
                         self.runtime.bells.ring_all()

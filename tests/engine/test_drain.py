@@ -102,7 +102,7 @@ async def test_a_store_that_is_away_at_a_drain_costs_a_lease_and_nothing_else(wo
     done = await a.submit(batch(1))
     await world.until_status(done.execution_id, S.RUNNING)
     a.gate.failing = "cut off"
-    expected.error("hand_back_failed", "claim_failed", "sweep_failed", "socket_renewal_failed")
+    expected.error("hand_back_failed", "claim_failed", "sweep_failed", "tidying_failed", "socket_renewal_failed")
     await a.drain()
     assert (await world.execution(done.execution_id)).status is S.RUNNING
     await world.nursery.start(b.run)

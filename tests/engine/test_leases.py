@@ -103,7 +103,7 @@ async def test_a01_whoever_lost_its_lease_starts_no_further_step(world: World, e
     a = await world.start("a")
     execution = await claimed_by(world, a, batch(1))
     a.gate.failing = "cut off"
-    expected.error("claim_failed", "sweep_failed", "socket_renewal_failed")
+    expected.error("claim_failed", "sweep_failed", "tidying_failed", "socket_renewal_failed")
     await trio.sleep(19)
     assert [name for name, _ in started] == ["first"]
     await trio.sleep(TRUST_S - 19 + 1)
@@ -121,7 +121,7 @@ async def test_the_trust_window_ends_an_attempt_whose_lease_cannot_be_renewed(wo
     execution = await claimed_by(world, a, batch(1))
     claimed_at = trio.current_time()
     a.gate.failing = "cut off"
-    expected.error("claim_failed", "sweep_failed", "socket_renewal_failed")
+    expected.error("claim_failed", "sweep_failed", "tidying_failed", "socket_renewal_failed")
 
     async def ended() -> bool:
         return a.running() == []
@@ -139,7 +139,7 @@ async def test_a_lease_that_could_not_be_renewed_once_is_renewed_a_little_later(
     world.load(slow_program(100))
     a = await world.start("a")
     execution = await claimed_by(world, a, batch(1))
-    expected.error("claim_failed", "sweep_failed", "socket_renewal_failed")
+    expected.error("claim_failed", "sweep_failed", "tidying_failed", "socket_renewal_failed")
     for _ in range(5):
         a.gate.failing = "a short outage"
         await trio.sleep(LEASE_S / 3 + 5)

@@ -115,16 +115,16 @@ async def test_a25_while_the_store_is_away_loops_back_off_and_readiness_says_why
     a.runtime.store.query = counted  # type: ignore[method-assign,assignment]
     await a.submit(batch(1))
     await trio.sleep(1)
-    expected.error("claim_failed", "sweep_failed", "socket_renewal_failed")
+    expected.error("claim_failed", "sweep_failed", "tidying_failed", "socket_renewal_failed")
     a.gate.failing = "database or disk is full"
     with pytest.raises(StoreError, match="disk is full"):
         await a.submit(batch(2))
     await trio.sleep(600)
     late = [at for at in calls if trio.current_time() - at < 300]
-    assert len(late) <= 2 * (300 / 30 + 1), "both loops look twice a minute at most"
+    assert len(late) <= 3 * (300 / 30 + 1), "each loop looks twice a minute at most"
     reasons = a.coordinator.readiness().reasons
     assert {reason.partition(": ")[2] for reason in reasons} == {"database or disk is full"}
-    assert {reason.partition(": ")[0] for reason in reasons} >= {"claim", "sweep"}
+    assert {reason.partition(": ")[0] for reason in reasons} >= {"claim", "sweep", "tidying"}
     assert len(expected.logged("claim_failed")) <= 3, "one outage is told a few times, not thousands"
     a.gate.failing = None
     done = await a.submit(batch(3))
@@ -144,7 +144,7 @@ async def test_an_outage_shorter_than_the_lease_costs_an_attempt_nothing(world: 
     done = await a.submit(batch(1))
     await world.until_status(done.execution_id, S.RUNNING)
     await trio.sleep(25)
-    expected.error("claim_failed", "sweep_failed", "socket_renewal_failed")
+    expected.error("claim_failed", "sweep_failed", "tidying_failed", "socket_renewal_failed")
     a.gate.failing = "away"
     await trio.sleep(15)
     assert (await world.execution(done.execution_id)).status is S.RUNNING

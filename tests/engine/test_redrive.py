@@ -27,7 +27,8 @@ from tests.engine.pipelines import (
 )
 from tests.engine.world import TENANT, Envelope, S, World, echo
 from tpfd.core.kinds import EXECUTION, INTERACTION
-from tpfd.core.records import FactType, InteractionStatus, TerminalReason
+from tpfd.core.records import ExecutionRecord, FactType, InteractionStatus, TerminalReason
+from tpfd.engine.tidying import Tidying
 from tpfd.errors import Conflict, MalformedError, NonRetryableError
 
 
@@ -141,7 +142,9 @@ async def test_of_a_stream_only_what_has_no_answer_is_asked_again_with_all_its_t
     assert all(one.deadline_epoch_ms >= began + 60_000 for one in again)
 
 
-async def test_a_re_drive_that_comes_before_the_clean_up_finds_the_same_in_order(world: World) -> None:
+async def test_a_re_drive_that_comes_before_the_clean_up_finds_the_same_in_order(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     steps = PARSE + waiting(timeout="PT1M") + FINISH
     world.load(program(steps, {"parse": parse, "finish": finish}, publish=True))
     a = await world.start()
@@ -149,7 +152,7 @@ async def test_a_re_drive_that_comes_before_the_clean_up_finds_the_same_in_order
     done = await a.submit(batch(5))
     await world.until_status(done.execution_id, S.RUNNING)
     await trio.sleep(1)
-    a.sweeper.tidying = _Idle()  # type: ignore[assignment]
+    monkeypatch.setattr(Tidying, "work_on", _nobody_cleans_up_yet)
     await world.until_status(done.execution_id, S.FAILED)
     provider.answer = echo
     await a.redrive(await world.execution(done.execution_id))
@@ -158,11 +161,8 @@ async def test_a_re_drive_that_comes_before_the_clean_up_finds_the_same_in_order
     assert [one.status for one in world.observed.rows(INTERACTION)] == [InteractionStatus.COMPLETED] * 5
 
 
-class _Idle:
-    """Nobody cleans up yet."""
-
-    async def work_on(self, _: object) -> None:
-        await trio.lowlevel.checkpoint()
+async def _nobody_cleans_up_yet(tidying: Tidying, record: ExecutionRecord) -> None:
+    await trio.lowlevel.checkpoint()
 
 
 @pytest.mark.parametrize("transport", ["websocket", "interaction-api"])

@@ -59,7 +59,7 @@ async def test_a22_a_step_that_swallows_its_cancel_commits_nothing_and_does_not_
     world.load(program(BEGIN + service("deaf", "Row", "Line"), {"begin": begin, "deaf": deaf}))
     a = await world.start("a")
     execution = await claimed_by(world, a, batch(1))
-    expected.error("claim_failed", "sweep_failed", "socket_renewal_failed")
+    expected.error("claim_failed", "sweep_failed", "tidying_failed", "socket_renewal_failed")
     a.gate.failing = "cut off"
     try:
         await trio.sleep(TRUST_S + 1)
@@ -121,7 +121,7 @@ async def test_user_code_that_raises_while_it_is_cancelled_does_not_end_the_daem
     a = await world.start("a")
     done = await a.submit(batch(3))
     await cut.wait()
-    expected.error("claim_failed", "sweep_failed", "socket_renewal_failed")
+    expected.error("claim_failed", "sweep_failed", "tidying_failed", "socket_renewal_failed")
     a.gate.failing = "cut off"
     await trio.sleep(TRUST_S + 1)
     a.gate.failing = None

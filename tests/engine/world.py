@@ -190,12 +190,6 @@ class World:
             runtime=runtime,
             deadlines=admission,
             continuations=Continuations(runtime=runtime),
-            tidying=Tidying(
-                runtime=runtime,
-                dead_letters=self.letters,
-                settled=sockets.settled,
-                forget=runtime.store.forget,
-            ),
             take_back=functools.partial(take_back, runtime, closing=False),
         )
         draining = trio.Event()
@@ -209,6 +203,12 @@ class World:
             attempts=attempts,
             claims=claims,
             sweeper=sweeper,
+            tidying=Tidying(
+                runtime=runtime,
+                dead_letters=self.letters,
+                settled=sockets.settled,
+                forget=runtime.store.forget,
+            ),
             sockets=sockets,
             rejects=rejects,
             submitting=submitting,

@@ -140,7 +140,8 @@ async def test_a27_a_partition_that_goes_between_admission_and_commit_makes_no_t
 async def test_while_the_store_is_away_the_offset_stays_and_the_group_is_kept(
     world: World, shared: Broker, topic: Topics, expected: Expected
 ) -> None:
-    expected.error("answer_waits", "claim_failed", "sweep_failed", "socket_renewal_failed", "attempt_failed")
+    expected.error("answer_waits", "claim_failed", "sweep_failed", "tidying_failed", "socket_renewal_failed",
+                   "attempt_failed")  # fmt: skip
     name = topic(1)
     reader = Taking(await world.start(), source(shared, name))
     world.nursery.start_soon(reader.run)

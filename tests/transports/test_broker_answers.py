@@ -138,7 +138,7 @@ async def test_repeats_and_contradictions_are_dealt_with(world: World) -> None:
 async def test_while_the_store_is_away_nothing_is_dealt_with_and_little_is_received(
     world: World, expected: Expected
 ) -> None:
-    expected.error("answer_waits", "claim_failed", "sweep_failed", "attempt_failed")
+    expected.error("answer_waits", "claim_failed", "sweep_failed", "tidying_failed", "attempt_failed")
     reader = await taking(world)
     reader.process.gate.failing = "the store is away"
     for number in range(IN_HAND_COUNT + 50):

@@ -204,7 +204,7 @@ async def test_one_that_can_never_be_sent_ends_its_execution(world: World, expec
 
 async def test_giving_up_waits_for_the_store(world: World, expected: Expected) -> None:
     expected.error("request_given_up", "requests_not_sent", "claims_failed", "sweep_failed", "pump_failed",
-                   "claim_failed", "socket_renewal_failed", "renewal_failed")  # fmt: skip
+                   "tidying_failed", "claim_failed", "socket_renewal_failed", "renewal_failed")  # fmt: skip
     world.load(scalar())
 
     def say(_: Outgoing) -> Outcome:

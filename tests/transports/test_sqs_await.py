@@ -221,7 +221,7 @@ async def test_doubled_conflicting_and_unknown_answers_are_consumed(world: World
 async def test_while_the_store_is_away_an_answer_stays_in_flight_and_is_then_admitted(
     world: World, expected: Expected
 ) -> None:
-    expected.error("answer_waits", "claim_failed", "sweep_failed")
+    expected.error("answer_waits", "claim_failed", "sweep_failed", "tidying_failed")
     world.load(scalar(timeout="PT1H"))
     queues = Queues()
     a = await queues.serve(world)
@@ -243,7 +243,7 @@ async def test_while_the_store_is_away_an_answer_stays_in_flight_and_is_then_adm
 async def test_an_answer_that_cannot_be_admitted_here_for_long_is_left_to_others(
     world: World, expected: Expected
 ) -> None:
-    expected.error("answer_waits", "claim_failed", "sweep_failed")
+    expected.error("answer_waits", "claim_failed", "sweep_failed", "tidying_failed")
     world.load(scalar(timeout="PT1H"))
     queues = Queues()
     a = await queues.serve(world, longest_s=60)
@@ -259,7 +259,7 @@ async def test_an_answer_that_cannot_be_admitted_here_for_long_is_left_to_others
 
 
 async def test_an_answer_in_hand_comes_again_when_its_taker_dies(world: World, expected: Expected) -> None:
-    expected.error("answer_waits", "claim_failed", "sweep_failed")
+    expected.error("answer_waits", "claim_failed", "sweep_failed", "tidying_failed")
     world.load(scalar(timeout="PT1H"))
     queues = Queues()
     a = await queues.serve(world)
@@ -277,7 +277,7 @@ async def test_an_answer_in_hand_comes_again_when_its_taker_dies(world: World, e
 
 
 async def test_a_drain_shows_again_what_it_could_not_admit(world: World, expected: Expected) -> None:
-    expected.error("answer_waits", "claim_failed", "sweep_failed", "not_let_go")
+    expected.error("answer_waits", "claim_failed", "sweep_failed", "tidying_failed", "not_let_go")
     world.load(scalar(timeout="PT1H"))
     queues = Queues()
     a = await queues.serve(world)

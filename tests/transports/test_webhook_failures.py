@@ -173,7 +173,7 @@ async def test_a_store_that_is_away_when_a_request_is_noted_costs_a_repeat_and_n
 ) -> None:
     expected.error(
         "webhook_not_noted", "webhook_ask_failed", "sweep_failed", "claim_failed", "socket_renewal_failed",
-        "renewal_failed", "lease_renewal_failed",
+        "tidying_failed", "renewal_failed", "lease_renewal_failed",
     )  # fmt: skip
     world.load(scalar())
     outside = Outside()

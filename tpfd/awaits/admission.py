@@ -178,7 +178,7 @@ class Admission:
             runtime.metrics.units_terminal.add(*step, ended.verdict.upper())
             # Its execution may have failed with it.
             runtime.bells.ended.ring()
-            runtime.bells.sweep.ring()
+            runtime.bells.tidy.ring()
         if ended.queued:
             runtime.bells.queue.ring()
         if not seen.itemised:

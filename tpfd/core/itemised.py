@@ -167,23 +167,25 @@ def _next_items(unit: UnitRecord) -> range:
     return range(first, min(first + CONTINUE_PAGE, unit.expected_item_count or 0))
 
 
-def continue_items(snapshot: Snapshot, unit_key: Key[UnitRecord], seen: UnitRecord, now: int) -> Decision[bool]:
+def continue_items(
+    snapshot: Snapshot, unit_key: Key[UnitRecord], seen: UnitRecord, now: int
+) -> Decision[UnitRecord | None]:
     """Gives the next page of answered items their children, behind `scanned_index`.
 
     Items that are answered later get theirs from the admission itself. An item without an interaction was rejected
     before it could be asked: it gets a child that has succeeded without an output.
 
     Returns:
-        Whether more pages are left.
+        The unit as it now stands, if there is more to do about it: further pages, or its release.
     """
     unit = snapshot.get(unit_key)
     if unit is None:
-        return Decision(result=False)
+        return Decision(None)
     if _next_items(unit) != _next_items(seen):
-        return Decision(result=True)
+        return Decision(unit)
     parent = snapshot.get(EXECUTION.key(unit.tenant_id, unit.execution_id))
     if parent is None or not is_parked_on(parent, unit):
-        return Decision(result=False, puts=(awaits.moved_unit(unit, unit.status, now),))
+        return Decision(None, puts=(awaits.moved_unit(unit, unit.status, now),))
     puts: list[object] = []
     facts: list[Fact] = []
     items = _next_items(unit)
@@ -224,7 +226,6 @@ def continue_items(snapshot: Snapshot, unit_key: Key[UnitRecord], seen: UnitReco
         block = _counted(unit, snapshot.get(_block_key(unit, block_index * BLOCK_SIZE)), block_index, count)
         full_block_count += _fills(unit, block)
         puts.append(block)
-    more = len(items) > 0 and items[-1] + 1 < (unit.expected_item_count or 0)
     after = awaits.moved_unit(
         unit,
         unit.status,
@@ -232,10 +233,11 @@ def continue_items(snapshot: Snapshot, unit_key: Key[UnitRecord], seen: UnitReco
         scanned_index=items[-1] if len(items) else unit.scanned_index,
         full_block_count=full_block_count,
     )
-    if more or is_full(after):
-        # Even an empty unit is looked at once more, for its release.
-        after = evolve(after, next_check_epoch_ms=now)
-    return Decision(result=more or is_full(after), puts=(*puts, after), facts=tuple(facts))
+    if is_scanned(after) and not is_full(after):
+        return Decision(None, puts=(*puts, after), facts=tuple(facts))
+    # Even an empty unit is looked at once more, for its release.
+    after = evolve(after, next_check_epoch_ms=now)
+    return Decision(after, puts=(*puts, after), facts=tuple(facts))
 
 
 def _skipped(parent: ExecutionRecord, unit: UnitRecord, item_index: int, now: int) -> ExecutionRecord:
@@ -259,6 +261,11 @@ def _skipped(parent: ExecutionRecord, unit: UnitRecord, item_index: int, now: in
         created_epoch_ms=now,
         updated_epoch_ms=now,
     )
+
+
+def is_scanned(unit: UnitRecord) -> bool:
+    """Whether all items were looked at."""
+    return unit.scanned_index + 1 >= (unit.expected_item_count or 0)
 
 
 def is_full(unit: UnitRecord) -> bool:

@@ -76,6 +76,7 @@ class Daemon:
     attempts: Attempts
     claims: ClaimLoop
     sweeper: Sweeper
+    tidying: Tidying
     sockets: ProviderSockets
     webhooks: Webhooks
     brokers: Brokers
@@ -178,12 +179,6 @@ def assemble(
         runtime=runtime,
         deadlines=admission,
         continuations=Continuations(runtime=runtime),
-        tidying=Tidying(
-            runtime=runtime,
-            dead_letters=letters,
-            settled=sockets.settled,
-            forget=store.forget,
-        ),
         take_back=functools.partial(take_back, runtime, closing=False),
     )
     submitting = Submitting(
@@ -205,6 +200,7 @@ def assemble(
         attempts=attempts,
         claims=claims,
         sweeper=sweeper,
+        tidying=Tidying(runtime=runtime, dead_letters=letters, settled=sockets.settled, forget=store.forget),
         sockets=sockets,
         webhooks=make_webhooks(config, runtime, envelopes, admission.give_up),
         brokers=make_brokers(config, runtime, sockets, envelopes, admission, letters, queues),

@@ -5,7 +5,7 @@
     run
     └─ store, socket server, keepers          open first, close last
        └─ work      attempts, live sessions, webhooks on their way
-          └─ intake HTTP and WebSocket, claim loop, sweeper, object pollers, webhook senders, links to brokers
+          └─ intake HTTP and WebSocket, claim loop, sweeper, tidying, pollers, webhook senders, broker links
 
 A drain cancels *intake*, gives *work* its grace, hands back what is left, and ends. Work that needs the outside (a live
 session) cannot go on without intake and is handed back at once. A second signal ends the process where it stands: the
@@ -127,6 +127,7 @@ async def _work(
             if daemon.hints is not None:
                 work.start_soon(daemon.hints.run, work)
             intake.start_soon(daemon.sweeper.run)
+            intake.start_soon(daemon.tidying.run)
             for poller in daemon.ingests:
                 intake.start_soon(poller.run)
             for sender in daemon.webhooks.senders:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 
+import trio
 from attrs import define
 
 from tpfd.core import itemised
 from tpfd.core.execution import Transition
 from tpfd.core.kinds import CHILD_BY_UNIT, EXECUTION, UNIT
-from tpfd.core.records import UnitRecord
+from tpfd.core.records import ExecutionRecord, UnitRecord
 from tpfd.core.transact import Read
 from tpfd.ops.logs import get_logger
 from tpfd.payloads import PAGE_COUNT
@@ -19,6 +20,9 @@ log = get_logger("tpfd.continuations")
 
 SCAN_PAGES = 16
 """Pages of a unit's items looked at in one sweep: what else is due must not wait for a unit of a million."""
+
+PAGES_AT_ONCE = 4
+"""Pages of children read at once before a release: a child may carry a result of some 64 KiB."""
 
 
 @define(eq=False, kw_only=True)
@@ -37,16 +41,14 @@ class Continuations:
         """
         key = UNIT.key_of(unit)
         for _ in range(SCAN_PAGES):
-            more = await self.runtime.store.transact(
+            current = await self.runtime.store.transact(
                 itemised.continue_reads(unit),
                 functools.partial(itemised.continue_items, unit_key=key, seen=unit, now=self.runtime.now()),
             )
             self.runtime.bells.work.ring()
-            current = await self.runtime.store.get(key)
-            if current is None or not more:
+            if current is None:
                 return
-            scanned_all = current.scanned_index + 1 >= (current.expected_item_count or 0)
-            if scanned_all and itemised.is_full(current):
+            if itemised.is_scanned(current) and itemised.is_full(current):
                 await self._release(current)
                 return
             unit = current
@@ -82,18 +84,28 @@ class Continuations:
             runtime.announce(outcome.record)
 
     async def _first_unfinished(self, unit: UnitRecord) -> int | None:
-        """The first item without a SUCCEEDED child, read in item order, page by page."""
+        """The first item without a SUCCEEDED child; several pages are read at once."""
         expected = unit.expected_item_count or 0
+        found: list[int] = []
+        for begin in range(0, expected, PAGES_AT_ONCE * PAGE_COUNT):
+            async with trio.open_nursery() as pages:
+                for first in range(begin, min(expected, begin + PAGES_AT_ONCE * PAGE_COUNT), PAGE_COUNT):
+                    pages.start_soon(self._look, unit, range(first, min(expected, first + PAGE_COUNT)), found)
+            if found:
+                return min(found)
+        return None
+
+    async def _look(self, unit: UnitRecord, items: range, found: list[int]) -> None:
+        """Adds the first of some items that has no SUCCEEDED child."""
+        children: dict[int, ExecutionRecord] = {}
         cursor: str | None = None
-        seen = 0
         while True:
-            page = await self.runtime.store.query(CHILD_BY_UNIT, unit.unit_id, limit=PAGE_COUNT, cursor=cursor)
-            for child in page.records:
-                if child.item_index != seen:
-                    return seen
-                seen += 1
-            if (unfinished := itemised.first_unfinished(page.records, seen - len(page.records))) is not None:
-                return unfinished
-            cursor = page.cursor
-            if cursor is None:
-                return None if seen == expected else seen
+            page = await self.runtime.store.query(
+                CHILD_BY_UNIT, unit.unit_id, limit=len(items), cursor=cursor, first=items[0], last=items[-1]
+            )
+            children.update((child.item_index, child) for child in page.records if child.item_index is not None)
+            if (cursor := page.cursor) is None:
+                break
+        unfinished = itemised.first_unfinished([children.get(item_index) for item_index in items], items[0])
+        if unfinished is not None:
+            found.append(unfinished)
