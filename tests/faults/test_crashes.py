@@ -14,7 +14,7 @@ import pytest
 
 from tests.engine import virtual
 from tests.engine.gate import When
-from tests.faults.conftest import Coverage, is_full
+from tests.faults.coverage import Coverage, is_full
 from tests.faults.scenarios import SCENARIOS
 from tests.faults.stage import Point, Scenario, Stage
 from tests.faults.stores import STORES, MatrixStore
