@@ -81,15 +81,23 @@ class FakeSqs:
         self._called("receive", MaxNumberOfMessages)
         assert 1 <= MaxNumberOfMessages <= 10
         found = []
-        for one in self.shown()[:MaxNumberOfMessages]:
+        for one in self.chosen(MaxNumberOfMessages):
             receipt = f"{one.message_id}/{len(one.receipts)}"
             one.receipts.append(receipt)
-            one.shown_at = trio.current_time() + VisibilityTimeout
+            one.shown_at = self.shown_again_at(one, VisibilityTimeout)
             attributes = {"ApproximateReceiveCount": str(len(one.receipts))}
             found.append(
                 {"MessageId": one.message_id, "ReceiptHandle": receipt, "Body": one.body, "Attributes": attributes}
             )
         return {"Messages": found} if found else {}
+
+    def chosen(self, limit: int) -> list[Stored]:
+        """What a receive gets."""
+        return self.shown()[:limit]
+
+    def shown_again_at(self, message: Stored, visibility_s: float) -> float:
+        """When a message comes back that was just received."""
+        return trio.current_time() + visibility_s
 
     # ── looking ──
 

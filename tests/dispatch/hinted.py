@@ -15,13 +15,6 @@ from tpfd.engine.hints import HintSender
 from tpfd.runtime import Runtime
 
 
-def hinting_over(queue: SqsQueue, runtime: Runtime, *, visibility_s: int, wait_s: int) -> Hinting:
-    """Work over hints in one process, as the daemon makes it from its configuration."""
-    held = HeldMessages(name="work_queue", queue=queue, visibility_s=visibility_s, trouble=runtime.trouble)
-    work = SqsWorkQueue(held=held, wait_s=wait_s)
-    return Hinting(work, HintSender(runtime=runtime, queue=work))
-
-
 @define(eq=False, kw_only=True)
 class HintedWorld(World):
     """See `World`.
@@ -35,5 +28,12 @@ class HintedWorld(World):
     wait_s: int = 20
 
     def make_hinting(self, runtime: Runtime, gate: Gate) -> Hinting:
-        queue = queue_over(self.sqs, gate)
-        return hinting_over(queue, runtime, visibility_s=self.visibility_s, wait_s=self.wait_s)
+        held = HeldMessages(
+            name="work_queue", queue=self.queue(gate), visibility_s=self.visibility_s, trouble=runtime.trouble
+        )
+        work = SqsWorkQueue(held=held, wait_s=self.wait_s)
+        return Hinting(work, HintSender(runtime=runtime, queue=work))
+
+    def queue(self, gate: Gate) -> SqsQueue:
+        """A process' way to the queue."""
+        return queue_over(self.sqs, gate)

@@ -13,17 +13,19 @@ from unittest import mock
 import trio
 from attrs import define, evolve, field, frozen
 
-from tests.engine.world import World
+from tests.engine.world import Process, World
 from tests.sim import clock
 from tests.sim.cases import Cases
 from tests.sim.clients import Clients
 from tests.sim.coverage import Coverage, Fault
 from tests.sim.faults import Dice, StepTroubles
+from tests.sim.hinted import UnreliableSqs, UnreliablyHintedWorld
 from tests.sim.hooks import Hooks
 from tests.sim.invariants import Invariants
 from tests.sim.links import Links
 from tests.sim.nemesis import Nemesis
 from tests.sim.pipelines import FAULTS, Scenario, scenarios
+from tests.sim.plan import Plan
 from tests.sim.providers import Answers, Channel, Hosts, People, SocketProvider
 from tests.sim.replicas import Replica
 from tests.sim.settling import Settling
@@ -33,9 +35,8 @@ from tpfd import payloads
 from tpfd.awaits import live
 from tpfd.core import cleanup, itemised
 from tpfd.core.events import ExecutionPolicy
-from tpfd.core.publication import OnExisting
 from tpfd.core.retry import Backoff
-from tpfd.engine import claims, continuations, leases
+from tpfd.engine import claims, continuations, hints, leases
 from tpfd.runtime import EngineSettings
 from tpfd.transports import broker_link, sockets, webhook
 
@@ -66,6 +67,7 @@ SMALL: tuple[tuple[Any, str, int], ...] = (
     (payloads, "PAGE_COUNT", 2),
     (claims, "CLAIM_PAGE", 2),
     (leases, "RENEW_PAGE", 2),
+    (hints, "SEND_PAGE", 2),
     (live, "DISPATCH_PAGE", 3),
     (sockets, "DELIVERY_PAGE", 3),
     (broker_link, "LET_GO_PAGE", 2),
@@ -75,68 +77,6 @@ SMALL: tuple[tuple[Any, str, int], ...] = (
 """Blocks and pages so small that a handful of items has all borders."""
 CHUNKED: tuple[tuple[Any, str, int], ...] = ((payloads, "INLINE_CHARS", 40), (payloads, "CHUNK_CHARS", 30))
 """Payloads that hardly ever stand in their record."""
-
-
-THEMES: tuple[tuple[frozenset[Fault], tuple[str, ...]], ...] = (
-    # Deployments in the middle of live sessions whose answers do not come.
-    (frozenset({Fault.DRAIN, Fault.DRAIN_ALL, Fault.ANSWER_SLOW, Fault.ANSWER_NEVER}), ("hasty", "live")),
-    # Workers that are lost again and again.
-    (frozenset({Fault.KILL, Fault.KILL_AFTER_EFFECT, Fault.FROZEN, Fault.STEP_SLOW}), ("chain", "people", "nested")),
-    # Everybody at the same rows.
-    (frozenset({Fault.SLOW_STORE, Fault.ANSWER_ELSEWHERE, Fault.BROKER_DELAYS}), ("people", "total", "hooks")),
-)
-"""Faults and pipelines that seldom meet by chance and should."""
-
-
-@frozen
-class Plan:
-    """What a seed draws before anything happens.
-
-    Attributes:
-        places: attempts that a replica runs at a time.
-        batches: pipeline and number of items of each execution.
-        one_host: the replicas share a host, and its clock.
-        on_existing: what publications do about another object at their key.
-        trouble_s: how long things go wrong, in seconds.
-        pause_s: mean time between two strikes.
-        latency_s: longest time of a call's way to the store, and of the way back.
-        removes: the run lasts until everything is old enough to be removed.
-        chunked: payloads are stored apart.
-    """
-
-    replica_count: int
-    places: int
-    batches: tuple[tuple[str, int], ...]
-    faults: frozenset[Fault]
-    one_host: bool
-    on_existing: OnExisting
-    trouble_s: float
-    pause_s: float
-    latency_s: float
-    removes: bool
-    chunked: bool
-
-    @classmethod
-    def draw(cls, random: Random, also: frozenset[Fault]) -> Plan:
-        """Few kinds of faults at a time, so that each gets its turn to matter."""
-        share = random.choice((0.0, 0.15, 0.15, 0.4, 0.4, 0.8))
-        themed, names = random.choice(THEMES) if random.random() < 0.3 else (frozenset(), sorted(scenarios()))
-        names = random.sample(names, min(len(names), random.randint(2, 4)))
-        most = random.choice((3, 8, 8, 20))
-        batches = tuple((random.choice(names), random.randint(0, most)) for _ in range(random.randint(3, 10)))
-        return cls(
-            replica_count=random.randint(2, 3),
-            places=random.choice((1, 4, 4)),
-            batches=batches,
-            faults=also | themed | {fault for fault in Fault if random.random() < share},
-            on_existing=random.choice(tuple(OnExisting)),
-            one_host=random.random() < 0.3,
-            trouble_s=random.uniform(20, 80),
-            pause_s=random.choice((0.7, 2.0, 5.0)),
-            latency_s=random.choice((0.0, 0.0, 0.01, 0.1)),
-            removes=random.random() < 0.15,
-            chunked=random.random() < 0.2,
-        )
 
 
 @frozen
@@ -165,7 +105,7 @@ def simulate(
         through: see `scenarios`.
     """
     random = Random(seed)
-    plan = Plan.draw(random, also)
+    plan = Plan.draw(random, Random(f"hints of {seed}"), also)
     trace, coverage = Trace(tell), Coverage()
     dice = Dice(random, plan.faults, coverage, trace)
     violations: list[str] = []
@@ -192,7 +132,12 @@ async def _run(plan: Plan, dice: Dice, violations: list[str], through: str) -> N
     used: Mapping[str, Scenario] = {name: one for name, one in scenarios(through).items() if name in batches}
     store = WatchedStore(one_host=plan.one_host)
     async with trio.open_nursery() as nursery:
-        world = World(
+        make: Callable[..., World] = World
+        if plan.hinted:
+            make = functools.partial(
+                UnreliablyHintedWorld, sqs=UnreliableSqs(dice=dice), visibility_s=plan.visibility_s
+            )
+        world = make(
             nursery=nursery,
             programs={name: one.program for name, one in used.items()},
             store=store,
@@ -217,10 +162,12 @@ class Cluster:
     scenarios: Mapping[str, Scenario]
     troubles: StepTroubles
     dead: set[str] = field(factory=set)
+    sqs: UnreliableSqs | None = field(init=False)
     hosts: Hosts = field(init=False)
     invariants: Invariants = field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        self.sqs = self.world.sqs if isinstance(self.world, UnreliablyHintedWorld) else None
         self.invariants = Invariants(
             store=self.store,
             disk=self.world.disk,
@@ -255,6 +202,7 @@ class Cluster:
                 channel=channel,
                 nemesis=nemesis,
                 invariants=self.invariants,
+                sqs=self.sqs,
             )
             await settling.run()
             outside.cancel_scope.cancel("everything has been said")
@@ -276,6 +224,7 @@ class Cluster:
                 beside=(hooks.serve, links.serve),
                 on_existing=self.plan.on_existing,
                 dead=self.dead,
+                drained=self._drained,
             )
             await self.world.nursery.start(replica.run)
             self.hosts.replicas.append(replica)
@@ -298,7 +247,9 @@ class Cluster:
         """Work is submitted, and things go wrong."""
         hosts, dice, plan = self.hosts, self.dice, self.plan
         clients = Clients(hosts=hosts, dice=dice, batches=plan.batches, within_s=plan.trouble_s / 2)
-        nemesis = Nemesis(world=self.world, store=self.store, hosts=hosts, dice=dice, pause_s=plan.pause_s)
+        nemesis = Nemesis(
+            world=self.world, store=self.store, hosts=hosts, dice=dice, pause_s=plan.pause_s, sqs=self.sqs
+        )
         outside.start_soon(clients.run)
         with trio.move_on_after(plan.trouble_s):
             await nemesis.run()
@@ -312,6 +263,13 @@ class Cluster:
             replica.clock.ahead_ms = 0
             replica.gate.calm()
         self.world.letters.failing = None
+        if self.sqs is not None:
+            self.sqs.away(None)
+
+    def _drained(self, process: Process) -> None:
+        """A process has ended in good order."""
+        if self.sqs is not None:
+            self.invariants.on_drained(process, self.sqs.hints())
 
 
 def _both(first: Callable[..., None], second: Callable[..., None]) -> Callable[..., None]:

@@ -59,6 +59,27 @@ class Fault(StrEnum):
     SUBMITTED_TWICE = "a client submits twice under one key"
     KEY_REUSED = "a client submits another input under a used key"
     LETTERS_FAIL = "dead letters cannot be sent for a while"
+    HINT_LATE = "a hint is late"
+    HINT_DOUBLED = "a hint is doubled"
+    HINT_REFUSED = "a hint is not taken by the queue"
+    HINT_UNSENT = "a replica dies before it has sent a hint"
+    HINT_HELD = "a replica dies with a hint in hand"
+    HINT_ASTRAY = "a hint goes to a receive that nobody waits for"
+    RECEIVE_FAILS = "a receive of hints fails"
+    QUEUE_AWAY = "the work queue is out of reach for a while"
+
+
+OF_HINTS = (
+    Fault.HINT_LATE,
+    Fault.HINT_DOUBLED,
+    Fault.HINT_REFUSED,
+    Fault.HINT_UNSENT,
+    Fault.HINT_HELD,
+    Fault.HINT_ASTRAY,
+    Fault.RECEIVE_FAILS,
+    Fault.QUEUE_AWAY,
+)
+"""What goes wrong only in runs over work hints."""
 
 
 class Case(StrEnum):

@@ -83,9 +83,17 @@ class FaultyGate(Gate):
     async def effect(self, name: str, call: Callable[[], Awaitable[T]], *, store: bool = False) -> T:
         if store:
             self._may_fail(Fault.STORE_ERROR_BEFORE, 0.1)
-        with trio.CancelScope(shield=True):
-            if not store and self.slow_disk:
+        elif self.slow_disk:
+            with trio.CancelScope(shield=True):
                 await trio.sleep(self.dice.between(0, 4) ** 2)
+        done = await self.landing(name, call, store=store)
+        if store:
+            self._may_fail(Fault.STORE_ERROR_AFTER, 0.05)
+        return done
+
+    async def landing(self, name: str, call: Callable[[], Awaitable[T]], *, store: bool = False) -> T:
+        """An effect of a call that is on its way."""
+        with trio.CancelScope(shield=True):
             if trio.current_time() < self.frozen_until_s:
                 await trio.sleep_until(self.frozen_until_s)
 
@@ -94,10 +102,7 @@ class FaultyGate(Gate):
                 return await call()
             raise AssertionError("a shield swallows nothing")
 
-        done = await super().effect(name, land, store=store)
-        if store:
-            self._may_fail(Fault.STORE_ERROR_AFTER, 0.05)
-        return done
+        return await super().effect(name, land, store=store)
 
     def calm(self) -> None:
         """Nothing is wrong with it any more."""

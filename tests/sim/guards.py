@@ -14,6 +14,7 @@ from unittest import mock
 from attrs import evolve, frozen
 
 from tests.sim.coverage import Fault
+from tpfd.aws import sqs_held
 from tpfd.core import (
     admission,
     awaits,
@@ -21,6 +22,7 @@ from tpfd.core import (
     cleanup,
     commit,
     execution,
+    hinting,
     ids,
     itemised,
     lease,
@@ -31,7 +33,8 @@ from tpfd.core.events import Cancel, Release
 from tpfd.core.execution import TABLE, Rule
 from tpfd.core.records import ExecutionStatus, InteractionRecord, InteractionStatus
 from tpfd.core.transact import Decision, Key, Snapshot
-from tpfd.engine import continuations, segment
+from tpfd.daemon import dispatching
+from tpfd.engine import claims, continuations, segment
 from tpfd.objects import publisher
 from tpfd.transports import permits
 
@@ -169,6 +172,18 @@ GUARDS: Mapping[str, Guard] = {
     ),
     "clean-up": Guard(lambda: ((cleanup, "release_page", _always(Decision(()))),), ENDS),
     "slots-in-use": Guard(lambda: ((permits, "is_held", _always(False)),)),
+    # work hints
+    "hint-takes-no-lease": Guard(
+        lambda: ((hinting, "CLAIMABLE", (*hinting.CLAIMABLE, S.RUNNING)),), DEATHS | {Fault.HINT_LATE}
+    ),
+    "sweep-after-hints": Guard(lambda: ((claims, "HINT_PATIENCE_MS", 86_400_000),), frozenset({Fault.HINT_LATE})),
+    "hints-are-given-back": Guard(
+        lambda: ((sqs_held.HeldMessages, "show", _always(None)),), frozenset({Fault.DRAIN, Fault.HINT_DOUBLED})
+    ),
+    "due-work-is-told": Guard(
+        lambda: ((dispatching.Hinting, "told_by", lambda _, runtime: runtime),),
+        frozenset({Fault.DRAIN, Fault.HINT_LATE}),
+    ),
     # 6: whole objects
     "object-in-place": Guard(lambda: (_take_for_placed(),)),
     # the budget, and names for the outside

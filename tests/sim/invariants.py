@@ -7,7 +7,7 @@ the decision left them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import trio
@@ -15,15 +15,17 @@ from attrs import define, field
 
 from tests.engine.disk import Disk, digest
 from tests.engine.observed import Write
-from tests.engine.world import TENANT, Letters
+from tests.engine.world import TENANT, Letters, Process
 from tests.sim.coverage import Fault
 from tests.sim.faults import StepTroubles
+from tests.sim.hinted import held_by
 from tests.sim.pipelines import Scenario
 from tests.sim.reasons import is_explained
 from tests.sim.trace import Trace
 from tests.sim.watched import Applied, WatchedStore
 from tpfd.core import budget
 from tpfd.core.events import AttemptEvent, ExecutionPolicy, NoteFact, Release
+from tpfd.core.hinting import Hint, Hinted, delay_ms
 from tpfd.core.itemised import block_size
 from tpfd.core.kinds import CHILD_BY_UNIT, EXECUTION, INTERACTION, INTERACTION_BY_UNIT, UNIT
 from tpfd.core.records import (
@@ -44,6 +46,10 @@ from tpfd.core.transact import Decision
 
 S = ExecutionStatus
 BAD_ENDS = (S.FAILED, S.DLQ)
+NOT_TAKEN_BACK = frozenset({Fault.QUEUE_AWAY, Fault.FROZEN})
+"""What may keep a process from giving its hints back within the time that it has."""
+NOT_TOLD = NOT_TAKEN_BACK | {Fault.HINT_REFUSED, Fault.STORE_ERROR_AFTER}
+"""What may keep it from telling of work: as before, or it does not know itself."""
 
 
 @define(eq=False, kw_only=True)
@@ -67,6 +73,7 @@ class Invariants:
     end: Callable[[str], None]
     violations: list[str] = field(factory=list)
     _owners: dict[ExecutionId, str] = field(factory=dict)
+    _writers: dict[ExecutionId, str] = field(factory=dict)
     _lease_moved_s: dict[ExecutionId, float] = field(factory=dict)
     _releases: Counter[tuple[ExecutionId, str, int]] = field(factory=Counter)
     _idempotency: dict[str, InteractionId] = field(factory=dict)
@@ -87,6 +94,9 @@ class Invariants:
     def on_decision(self, writer: str, decision: Decision[Any], applied: list[Applied]) -> None:
         """Before it is written."""
         for one in applied:
+            if isinstance(decision.result, Hinted):
+                free = one.before.status in (S.QUEUED, S.WAIT_RETRY)
+                self._must(free, "a hint has taken over a lease", one.event, one.before)
             if isinstance(one.event, Release):
                 self._released(one.before, one.event)
             if isinstance(one.event, AttemptEvent):
@@ -104,8 +114,9 @@ class Invariants:
         if before is not None and after is not None and hasattr(after, "version"):
             self._must(after.version == before.version + 1, "the version has not risen by one", before, after)
         match before if after is None else after:
-            case ExecutionRecord():
+            case ExecutionRecord(execution_id=execution_id):
                 self._execution(before, after, write.writer)
+                self._writers[execution_id] = write.writer
             case UnitRecord():
                 self._unit(before, after)
             case InteractionRecord():
@@ -114,6 +125,25 @@ class Invariants:
                 self._permit(before, after)
             case BlockRecord():
                 self._block(after)
+
+    # ── work hints ──
+
+    def on_drained(self, process: Process, hints: Collection[Hint]) -> None:
+        """A process has ended in good order: it keeps no hint from others, and has told of all that it has left due.
+
+        Args:
+            hints: what the messages of the queue name, wherever they are.
+        """
+        held = held_by(process)
+        assert held is not None
+        if self.faults.isdisjoint(NOT_TAKEN_BACK):
+            kept = [*held._held.values(), *held._shown.values(), *held._done.values()]
+            self._must(not kept, "a drained process has kept hints", *kept)
+        if self.faults.isdisjoint(NOT_TOLD):
+            for record in self.store.rows(EXECUTION):
+                due = delay_ms(record, 0) is not None and self._writers[record.execution_id] == process.gate.name
+                told = Hint(record.tenant_id, record.execution_id) in hints
+                self._must(told or not due, "a drained process has left work due and told nobody", record)
 
     # ── executions ──
 

@@ -10,11 +10,13 @@ from typing import NoReturn
 import trio
 from attrs import define, field
 
+from tests.dispatch.fake_sqs import refusal
 from tests.engine.gate import When
 from tests.engine.pipelines import Batch, Row
 from tests.engine.world import TENANT, Lost, Process, World
 from tests.sim.coverage import Fault
 from tests.sim.faults import Dice
+from tests.sim.hinted import UnreliableSqs
 from tests.sim.pipelines import begun, grown
 from tests.sim.providers import Hosts
 from tests.sim.replicas import Replica
@@ -34,6 +36,7 @@ class Nemesis:
 
     Attributes:
         pause_s: mean time between two strikes.
+        sqs: carries work hints, where there are any.
         cancelled: executions whose cancel was acknowledged.
         redriven: acknowledged re-drives, by execution.
     """
@@ -43,6 +46,7 @@ class Nemesis:
     hosts: Hosts
     dice: Dice
     pause_s: float
+    sqs: UnreliableSqs | None
     cancelled: set[ExecutionId] = field(factory=set)
     redriven: dict[ExecutionId, int] = field(factory=dict)
 
@@ -79,6 +83,7 @@ class Nemesis:
             Fault.REDRIVEN: self._redrive,
             Fault.REDRIVEN_STALE: self._redrive_stale,
             Fault.LETTERS_FAIL: self._letters_fail,
+            Fault.QUEUE_AWAY: self._queue_away,
         }
 
     # ── replicas ──
@@ -148,6 +153,13 @@ class Nemesis:
         self.world.letters.failing = "nobody takes letters"
         await trio.sleep(self.dice.between(1, 12))
         self.world.letters.failing = None
+
+    async def _queue_away(self) -> None:
+        assert self.sqs is not None
+        self.dice.note(Fault.QUEUE_AWAY)
+        self.sqs.away(refusal("ServiceUnavailable"))
+        await trio.sleep(self.dice.between(1, 20))
+        self.sqs.away(None)
 
     # ── what remote workers and circuit breakers will commit; here somebody commits it under the attempt's fence ──
 

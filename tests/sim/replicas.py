@@ -12,6 +12,7 @@ from tests.engine.world import Lost, Process, World
 from tests.sim.clock import WallClock
 from tests.sim.coverage import Fault
 from tests.sim.faults import Dice, FaultyGate
+from tests.sim.hinted import note_death
 from tpfd.core.publication import OnExisting
 from tpfd.core.tokens import SigningKey
 
@@ -27,6 +28,7 @@ class Replica:
         latency_s: longest time of a call's way to the store, and of the way back.
         beside: what else runs in each process, until it dies or drains.
         dead: names of all processes that are gone, of every replica.
+        drained: told of a process that has ended in good order.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Replica:
     on_existing: OnExisting
     beside: tuple[Callable[[Process], Awaitable[None]], ...]
     dead: set[str]
+    drained: Callable[[Process], None]
     process: Process = field(init=False)
     gate: FaultyGate = field(init=False)
     _incarnation: int = field(default=0, init=False)
@@ -94,6 +97,7 @@ class Replica:
 
     def _died(self) -> None:
         self.dice.trace.note(f"{self.gate.name} is gone")
+        note_death(self.process, self.dice)
         self.process.vanish()
         self.dead.add(self.gate.name)
         self._down.set()
@@ -103,4 +107,5 @@ class Replica:
         process = self.process
         await process.drain()
         if process is self.process and not self.gate.dead:
+            self.drained(process)
             self.kill()

@@ -12,6 +12,7 @@ from attrs import define, field
 
 from tests.engine.world import TENANT, World
 from tests.sim.clients import Accepted, Clients
+from tests.sim.hinted import UnreliableSqs, held_by
 from tests.sim.invariants import Invariants
 from tests.sim.nemesis import Nemesis
 from tests.sim.pipelines import Scenario
@@ -33,6 +34,8 @@ from tpfd.core.records import (
 S = ExecutionStatus
 ROUND_S = 240.0
 """Time in which everything must have ended: the longest deadline, and what clocks that were ahead have left behind."""
+IDLE_S = 60.0
+"""Time in which the last hints must have gone: pollers that met failures pause for half of it."""
 ROUNDS = 4
 """Re-drives after which an execution that can succeed has."""
 
@@ -48,6 +51,7 @@ class Settling:
     channel: Channel
     nemesis: Nemesis
     invariants: Invariants
+    sqs: UnreliableSqs | None
     _answers: dict[str, Any] = field(factory=dict)
 
     async def run(self) -> None:
@@ -68,6 +72,7 @@ class Settling:
                 self._violate(f"cannot be brought to its end: {record}")
         # What sockets and sweeps have still to put away.
         await trio.sleep(2 * self.world.policy.lease_ms / 1000)
+        await self._no_hint_is_left()
         await self._check()
 
     async def remove(self) -> None:
@@ -106,6 +111,25 @@ class Settling:
             or one.dead_letter_due
             or one.cleanup_due
         ]
+
+    async def _no_hint_is_left(self) -> None:
+        """Nothing is to be done any more, so hints that arrive are deleted, and nobody holds one."""
+        if self.sqs is None:
+            return
+        with trio.move_on_after(IDLE_S):
+            while self._hints_left():
+                await trio.sleep(1.0)
+            return
+        self._violate("hints of what has ended are left:\n    " + "\n    ".join(self._hints_left()))
+
+    def _hints_left(self) -> list[str]:
+        assert self.sqs is not None
+        left = [str(one) for one in self.sqs.shown()]
+        for replica in self.nemesis.hosts.replicas:
+            held = held_by(replica.process)
+            assert held is not None
+            left += [f"{replica.name} holds {message}" for message, _ in held._held.values()]
+        return left
 
     # ── the account ──
 
