@@ -59,7 +59,13 @@ class StandIn:
         """
         client = self._clients.get((service, connections))
         if client is None:
-            client = make_client(service, region=REGION, endpoint=self.endpoint, connections=connections)
+            client = make_client(
+                service,
+                region=REGION,
+                endpoint=self.endpoint,
+                connections=connections,
+                as_it_stands=service == "dynamodb",  # as the store has it
+            )
             self._clients[service, connections] = client
         return client
 

@@ -144,7 +144,7 @@ class Committer:
             await self.calls(operation, **writes[0].params())
         else:
             operation = "transact_write_items"
-            members = [{write.kind: write.params()} for write in writes]
+            members = [{write.kind.value: write.params()} for write in writes]
             await self.calls(operation, TransactItems=members, ClientRequestToken=write_id)
         self.counts.count(operation, [write.table for write in writes])
 
