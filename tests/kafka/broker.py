@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import importlib.resources
+import itertools
 import json
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import trio
@@ -19,6 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from tpfd.transports.kafka_settings import KafkaSettings
 
 UP_S = 20.0
+_numbers = itertools.count()
 QUICK = {"session.timeout.ms": "2000", "heartbeat.interval.ms": "200", "fetch.wait.max.ms": "50"}
 """The broker lets a group wait for half its session timeout before it begins."""
 
@@ -37,11 +39,13 @@ class Broker:
     Attributes:
         storage: where it keeps what it was given; memory is lost with the process.
         environ: of the process.
+        quick: settings of a consumer under which it does not wait long.
     """
 
     port: int = field(factory=free_port)
     storage: str = "memory://tansu/"
     environ: dict[str, str] | None = None
+    quick: Mapping[str, str] = QUICK
     _process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -73,11 +77,17 @@ class Broker:
             self._process = None
 
     def settings(self, **properties: str) -> KafkaSettings:
-        consumer = {f"consumer.{name}": value for name, value in QUICK.items()}
+        consumer = {f"consumer.{name}": value for name, value in self.quick.items()}
         named = {name.replace("_", "."): value for name, value in properties.items()}
         return KafkaSettings(bootstrap=self.bootstrap, client_id="test", properties={**consumer, **named})
 
     # ── looking from outside ──
+
+    def topic(self, partitions: int = 1) -> str:
+        """Makes a topic that nobody else has; its name."""
+        name = f"topic-{next(_numbers)}"
+        self.make_topics(name, partitions=partitions)
+        return name
 
     def make_topics(self, *names: str, partitions: int = 1) -> None:
         admin = AdminClient(self._plain())
@@ -134,6 +144,37 @@ class Broker:
 
     def _plain(self) -> dict[str, Any]:
         return {"bootstrap.servers": self.bootstrap, "logger": _Silent()}
+
+
+@define(eq=False)
+class MockCluster(Broker):
+    """The cluster that the client library brings along, in this process: a second opinion on what a broker does.
+
+    It makes topics by itself, with four partitions, and forgets them with the process.
+    """
+
+    # It lets a group wait for three seconds before it begins, and a session must be longer than that.
+    quick: Mapping[str, str] = field(factory=lambda: {**QUICK, "session.timeout.ms": "6000"})
+    _holder: Producer | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        assert self._holder is not None
+        return ",".join(f"{one.host}:{one.port}" for one in self._holder.list_topics(timeout=5).brokers.values())
+
+    def start(self) -> None:
+        self._holder = Producer({"test.mock.num.brokers": 2, "bootstrap.servers": "", "logger": _Silent()})
+
+    def kill(self) -> None:
+        self._holder = None
+
+    def make_topics(self, *names: str, partitions: int = 1) -> None:
+        assert partitions <= 4
+        for name in names:
+            AdminClient(self._plain()).list_topics(name, timeout=5)
+
+    def read(self, topic: str, count: int, partitions: Sequence[int] = range(4)) -> list[Any]:
+        return super().read(topic, count, partitions)
 
 
 class _Silent:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.aws.standin import StandIn
-from tests.kafka.broker import Broker, running
+from tests.kafka.broker import Broker, MockCluster, running
 
 
 @pytest.fixture(scope="session")
 def shared() -> Iterator[Broker]:
     with running() as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def mock_cluster() -> Iterator[MockCluster]:
+    cluster = MockCluster()
+    cluster.start()
+    yield cluster
+    cluster.kill()
 
 
 @pytest.fixture
@@ -28,16 +35,13 @@ def lasting(aws: StandIn) -> Iterator[Broker]:
         yield broker
 
 
-_numbers = itertools.count()
-
-
 @pytest.fixture
 def topic(shared: Broker) -> Callable[[int], str]:
     """Makes a topic with so many partitions; its name."""
+    return shared.topic
 
-    def make(partitions: int = 1) -> str:
-        name = f"topic-{next(_numbers)}"
-        shared.make_topics(name, partitions=partitions)
-        return name
 
-    return make
+@pytest.fixture(params=["tansu", "librdkafka"])
+def either(request: pytest.FixtureRequest, shared: Broker, mock_cluster: MockCluster) -> Broker:
+    """Two brokers of different make: what is promised must hold over both."""
+    return shared if request.param == "tansu" else mock_cluster

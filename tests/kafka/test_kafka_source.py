@@ -44,25 +44,25 @@ def values(found: list[Inbound]) -> list[bytes | None]:
     return [one.body for one in found]
 
 
-async def test_messages_come_in_order_with_their_place(shared: Broker, topic: Topics) -> None:
-    name = topic(1)
-    shared.put(name, b"a", b"", None, b"\xff\xfe\x00")
-    async with opened(source(shared, name)) as made:
+async def test_messages_come_in_order_with_their_place(either: Broker) -> None:
+    name = either.topic(1)
+    either.put(name, b"a", b"", None, b"\xff\xfe\x00")
+    async with opened(source(either, name)) as made:
         found = await take(made, 4)
     assert values(found) == [b"a", b"", None, b"\xff\xfe\x00"]
     assert [one.position for one in found] == [f"{name}[0]@{number}" for number in range(4)]
 
 
-async def test_only_the_prefix_without_a_gap_is_committed(shared: Broker, topic: Topics) -> None:
-    name = topic(1)
-    shared.put(name, *(b"%d" % number for number in range(5)))
-    async with opened(source(shared, name)) as made:
+async def test_only_the_prefix_without_a_gap_is_committed(either: Broker) -> None:
+    name = either.topic(1)
+    either.put(name, *(b"%d" % number for number in range(5)))
+    async with opened(source(either, name)) as made:
         found = await take(made, 5)
         for number in (0, 2, 3):
             made.done(found[number])
-        await shared.until_committed(f"g-{name}", name, 1)
+        await either.until_committed(f"g-{name}", name, 1)
         made.done(found[1])
-        await shared.until_committed(f"g-{name}", name, 4)
+        await either.until_committed(f"g-{name}", name, 4)
 
 
 async def test_what_was_not_dealt_with_comes_again(shared: Broker, topic: Topics) -> None:
@@ -112,9 +112,10 @@ async def test_where_there_is_no_room_nothing_more_is_taken_and_the_group_is_kep
 
 @pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
 async def test_a_partition_that_goes_in_mid_admission_is_read_again_by_its_next_owner(
-    shared: Broker, topic: Topics, strategy: str
+    shared: Broker, strategy: str
 ) -> None:
-    name = topic(2)
+    # The client library's own cluster takes no commit during an eager rebalance; what was dealt with then comes again.
+    name = shared.topic(2)
     for partition in (0, 1):
         shared.put(name, b"a", b"b", b"c", partition=partition)
     properties = {"consumer_partition_assignment_strategy": strategy}

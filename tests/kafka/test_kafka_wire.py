@@ -27,31 +27,31 @@ def message(topic: str, value: bytes, key: bytes = b"k") -> KafkaMessage:
     return KafkaMessage(topic, key, value, [("x-tpf-tenant-id", b"t1")])
 
 
-async def test_what_is_confirmed_is_there_in_order(shared: Broker, topic: Topics) -> None:
-    name = topic(1)
+async def test_what_is_confirmed_is_there_in_order(either: Broker) -> None:
+    name = either.topic(1)
     values = [json.dumps(number).encode() for number in range(300)]
-    outcomes = await producer(shared).send([message(name, value) for value in values])
+    outcomes = await producer(either).send([message(name, value) for value in values])
     assert outcomes == [Confirmed()] * 300
-    found = shared.read(name, 300)
+    found = either.read(name, 300)
     assert [one.value() for one in found] == values
     assert found[0].headers() == [("x-tpf-tenant-id", b"t1")]
     assert found[0].key() == b"k"
 
 
-async def test_one_that_is_too_large_is_unsendable_and_holds_up_no_other(shared: Broker, topic: Topics) -> None:
-    name = topic(1)
-    outcomes = await producer(shared).send([message(name, b"a"), message(name, b"x" * 2_000_000), message(name, b"b")])
+async def test_one_that_is_too_large_is_unsendable_and_holds_up_no_other(either: Broker) -> None:
+    name = either.topic(1)
+    outcomes = await producer(either).send([message(name, b"a"), message(name, b"x" * 2_000_000), message(name, b"b")])
     assert [type(one) for one in outcomes] == [Confirmed, Unsendable, Confirmed]
     assert "MSG_SIZE_TOO_LARGE" in str(outcomes[1])
-    assert [one.value() for one in shared.read(name, 2)] == [b"a", b"b"]
+    assert [one.value() for one in either.read(name, 2)] == [b"a", b"b"]
 
 
-async def test_a_full_local_queue_slows_the_sender_and_loses_nothing(shared: Broker, topic: Topics) -> None:
-    name = topic(1)
-    narrow = producer(shared, queue_buffering_max_messages="3")
+async def test_a_full_local_queue_slows_the_sender_and_loses_nothing(either: Broker) -> None:
+    name = either.topic(1)
+    narrow = producer(either, queue_buffering_max_messages="3")
     outcomes = await narrow.send([message(name, b"%d" % number) for number in range(50)])
     assert outcomes == [Confirmed()] * 50
-    assert len(shared.read(name, 50)) == 50
+    assert len(either.read(name, 50)) == 50
 
 
 async def test_without_a_broker_all_are_postponed(monkeypatch: pytest.MonkeyPatch) -> None:
