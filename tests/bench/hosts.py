@@ -15,19 +15,20 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from attrs import frozen
 
 from tests.aws.standin import CLIENT_ENVIRONMENT, StandIn
 from tests.aws.standin import running as standing_in
 from tests.bench.csv_payments import LATENCY_S, ROWS, WINDOW, demo
 from tests.bench.figures import Figure, Run, Workload, at_least, at_most
-from tests.bench.processes import BenchFailed, Daemon, serving, start, tail, wait_until
+from tests.bench.processes import BenchFailed, Daemon, process_cpu_s, serving, start, tail, wait_until
 from tests.kafka.broker import Broker
 from tpfd.cli.demo.files import write_payments
 
 COUNTED_ROWS = 2_000
 WITHIN_S = 900.0
-PROBE_COUNT = 100
-PROBE_PAGE = 24
+PROBE_ITEMS = 1_000
+PROBE_PAGES = 100
 PROBE_THREADS = 8
 WRITES = ("put_item", "delete_item", "transact_write_items", "batch_write_item")
 READS = ("get_item", "batch_get_item", "query")
@@ -73,7 +74,7 @@ def _pay(folder: Path, daemon: Daemon, row_count: int) -> float:
         began_s = time.monotonic()
         aside.rename(inbox / "payments.csv")
         output = inbox / "payments.csv.out"
-        wait_until("the output", output.exists, WITHIN_S, 0.05)
+        wait_until("the output", output.exists, WITHIN_S, 0.05, daemon)
         took_s = time.monotonic() - began_s
         with output.open("rb") as lines:
             if (found := sum(1 for _ in lines) - 1) != row_count:
@@ -122,32 +123,56 @@ def _measure_counts(run: Run) -> Sequence[Figure]:
     ]
 
 
-def _probe(aws: StandIn) -> tuple[float, float]:
-    """Items per second that the stand-in writes in transactions, and reads in batches, for several threads at once."""
+@frozen
+class _Page:
+    """The mean transaction of a run: records written or checked, by table."""
+
+    items: Mapping[str, float]
+
+    @classmethod
+    def mean(cls, written: Mapping[str, float], request_count: float) -> _Page:
+        """Of the counts of `_items`."""
+        of_transactions = {name.split()[1]: count for name, count in written.items() if name.startswith("transact")}
+        return cls({table: count / request_count for table, count in of_transactions.items()})
+
+
+def _probe(aws: StandIn, page: _Page) -> float:
+    """Transactions per second of the stand-in: what a run has left in its tables is written again, in pages like its
+    own, by several threads at once. It has the indexes and sizes that the run's own writes had."""
     client = aws.client("dynamodb", connections=PROBE_THREADS)
-    client.create_table(
-        TableName="bench-probe",
-        KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}],
-        AttributeDefinitions=[{"AttributeName": "pk", "AttributeType": "S"}],
-        BillingMode="PAY_PER_REQUEST",
-    )
+    left = {table: client.scan(TableName=table, Limit=PROBE_ITEMS)["Items"] for table in page.items}
+    tables = [(table, share) for table, share in page.items.items() if len(left[table]) > share]
+    pages: list[list[dict[str, Any]]] = []
+    for number in range(PROBE_PAGES):
+        puts = []
+        for table, share in tables:
+            # Pages have whole items; over all pages their number is that of the run.
+            first, last = round(number * share), round((number + 1) * share)
+            of_table = [left[table][place % len(left[table])] for place in range(first, last)]
+            puts += [{"Put": {"TableName": table, "Item": item, **_unchanged(item)}} for item in of_table]
+        pages.append(puts)
 
-    def write(page: int) -> None:
-        items = [{"pk": {"S": f"{page}-{number}"}, "body": {"S": "x" * 1_000}} for number in range(PROBE_PAGE)]
-        new = {"TableName": "bench-probe", "ConditionExpression": "attribute_not_exists(pk)"}
-        client.transact_write_items(TransactItems=[{"Put": {"Item": item, **new}} for item in items])
+    def write(puts: list[dict[str, Any]]) -> None:
+        while True:
+            try:
+                client.transact_write_items(TransactItems=puts)
+            except client.exceptions.TransactionCanceledException as error:
+                if "TransactionConflict" not in str(error):
+                    raise
+            else:
+                return
 
-    def read(page: int) -> None:
-        keys = [{"pk": {"S": f"{page}-{number}"}} for number in range(PROBE_PAGE)]
-        client.batch_get_item(RequestItems={"bench-probe": {"Keys": keys, "ConsistentRead": True}})
-
-    found = []
     with ThreadPoolExecutor(PROBE_THREADS) as threads:
-        for act in (write, read):
-            began_s = time.monotonic()
-            list(threads.map(act, range(PROBE_COUNT)))
-            found.append(PROBE_COUNT * PROBE_PAGE / (time.monotonic() - began_s))
-    return found[0], found[1]
+        began_s = time.monotonic()
+        list(threads.map(write, pages))
+        return len(pages) / (time.monotonic() - began_s)
+
+
+def _unchanged(item: Mapping[str, Any]) -> dict[str, Any]:
+    """The condition of a record's write; facts have none."""
+    if "v" not in item:
+        return {}
+    return {"ConditionExpression": "v = :v", "ExpressionAttributeValues": {":v": item["v"]}}
 
 
 def _measure_speed(run: Run) -> Sequence[Figure]:
@@ -155,21 +180,25 @@ def _measure_speed(run: Run) -> Sequence[Figure]:
     os.environ["CSV_FOLDER_PATH"] = str(run.folder / "csv")
     rows = run.row_count or ROWS
     with _aws() as aws, serving(_config(run.folder, aws), run.profile) as daemon:
-        writes_s, reads_s = _probe(aws)
-        before, written, read, cpu_s = _requests(daemon), _items(daemon, WRITES), _items(daemon, READS), daemon.cpu_s()
+        before, written, cpu_s = _requests(daemon), _items(daemon, WRITES), daemon.cpu_s()
+        aws_cpu_s = process_cpu_s(aws.process.pid)
         took_s = _pay(run.folder, daemon, rows)
         more, cpu_s = _more(_requests(daemon), before), daemon.cpu_s() - cpu_s
-        writes = sum(_more(_items(daemon, WRITES), written).values()) / rows
-        reads = sum(_more(_items(daemon, READS), read).values()) / rows
-    allowed = 1 / (writes / writes_s + reads / reads_s)
+        aws_cpu_s = process_cpu_s(aws.process.pid) - aws_cpu_s
+        page = _Page.mean(_more(_items(daemon, WRITES), written), more["dynamodb transact_write_items"])
+        requests_s = _probe(aws, page)
+    requests = sum(more.values()) / rows
+    allowed = requests_s / requests
     return [
         Figure("rows/s ÷ rows/s that the stand-in allows", rows / took_s / allowed, at_least(0.8)),
         Figure("s in all", took_s, at_most(180)),
         Figure("rows/s", rows / took_s),
         Figure("rows/s that the stand-in allows", allowed),
-        Figure("requests/row", sum(more.values()) / rows),
-        Figure("stand-in's items/s, written", writes_s),
-        Figure("stand-in's items/s, read", reads_s),
+        Figure("requests/row", requests),
+        Figure("records in a transaction", sum(page.items.values())),
+        Figure("stand-in's transactions/s", requests_s),
+        Figure("stand-in's CPU share", aws_cpu_s / took_s),
+        Figure("daemon CPU share", cpu_s / took_s),
         Figure("daemon CPU µs/row", cpu_s / rows * 1e6),
         *(Figure(f"{name}/row", count / rows) for name, count in sorted(more.items()) if count / rows >= 0.001),
     ]

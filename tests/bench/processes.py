@@ -258,10 +258,16 @@ def load(daemon: Daemon, kind: str, *arguments: str, within_s: float = 600.0) ->
     return json.loads(run.stdout)
 
 
-def wait_until(what: str, done: Any, within_s: float, every_s: float = 0.1) -> None:
-    """Asks again and again until the answer is true."""
+def wait_until(what: str, done: Any, within_s: float, every_s: float = 0.1, by: Child | None = None) -> None:
+    """Asks again and again until the answer is true.
+
+    Args:
+        by: who is to bring it about; without him there is nothing to wait for.
+    """
     end_s = time.monotonic() + within_s
     while not done():
+        if by is not None and by.process.poll() is not None:
+            raise BenchFailed(f"waited for {what}, but {by.log} ended with {by.process.returncode}: {tail(by.log)}")
         if time.monotonic() > end_s:
             raise BenchFailed(f"waited {within_s:.0f} s for {what}")
         time.sleep(every_s)
