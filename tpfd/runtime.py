@@ -13,6 +13,7 @@ from attrs import define, field, frozen
 from tpfd.bell import Bell
 from tpfd.clock import Clock
 from tpfd.core.commit import Committed, commit
+from tpfd.core.contracts import Contracts, held_reason
 from tpfd.core.events import Event, ExecutionPolicy
 from tpfd.core.kinds import EXECUTION
 from tpfd.core.records import ExecutionId, ExecutionRecord, TenantId
@@ -20,10 +21,12 @@ from tpfd.core.transact import Decide, Read
 from tpfd.errors import NotFound
 from tpfd.items import Item
 from tpfd.metrics import Metrics
+from tpfd.ops.logs import get_logger
 from tpfd.program import Program
 from tpfd.stores.protocol import Store
 
 T = TypeVar("T")
+log = get_logger("tpfd.contracts")
 
 
 @frozen(kw_only=True)
@@ -81,6 +84,33 @@ class Bells:
             bell.ring()
 
 
+@define(eq=False)
+class HeldLog:
+    """Tells the log of work that this process leaves to others, once per contract: there may be any number of it.
+
+    What it remembers grows with the contracts that people have made, not with executions.
+    """
+
+    _told: set[tuple[str, str]] = field(factory=set, init=False)
+
+    def tell(self, record: ExecutionRecord, contracts: Contracts) -> None:
+        """Warns of an execution that is not run here, as an example for all of its contract."""
+        reason = held_reason(record, contracts)
+        loaded = contracts.get(record.pipeline_id)
+        known = (record.pipeline_id, "" if loaded is None else record.contract_version)
+        if reason is None or known in self._told:
+            return
+        self._told.add(known)
+        log.warning(
+            "pipeline_not_loaded" if loaded is None else "contract_changed",
+            pipeline=record.pipeline_id,
+            execution_id=record.execution_id,
+            contract_version=record.contract_version,
+            loaded_version=loaded,
+            message=reason,
+        )
+
+
 class CommitDue(Protocol):
     """Commits a decision that makes executions due; who does it may begin with them at once."""
 
@@ -97,6 +127,8 @@ class Runtime:
         threads: bounds the threads of step functions.
         channels: the channels of the segments that run, with the pipeline and step that read them; for the metrics.
         trouble: loops that fail right now, with the reason; what readiness shows.
+        contracts: of the pipelines that are loaded, and so what can be taken up here.
+        held: tells of work that cannot.
     """
 
     node: str
@@ -111,6 +143,12 @@ class Runtime:
     bells: Bells = field(factory=Bells)
     trouble: dict[str, str] = field(factory=dict)
     channels: dict[trio.MemoryReceiveChannel[Item], tuple[str, str]] = field(factory=dict)
+    held: HeldLog = field(factory=HeldLog)
+    contracts: Contracts = field(init=False)
+
+    @contracts.default
+    def _contracts(self) -> Contracts:
+        return {name: program.pipeline.contract_version for name, program in self.programs.items()}
 
     def now(self) -> int:
         """Wall-clock epoch milliseconds."""

@@ -242,14 +242,45 @@ async def test_an_answer_over_the_size_limit_is_413_and_nothing_is_stored(desk_f
     assert (await desk.interaction(execution, STEP)).status.open
 
 
-async def test_an_answer_to_a_pipeline_that_was_changed_says_so(desk_for: Seat) -> None:
+CHANGED = program(
+    BEGIN + waiting("ask_again", transport="interaction-api") + FINISH, {"begin": begin, "finish": finish}
+)
+
+
+async def test_an_answer_where_the_contract_was_changed_is_to_be_sent_again(desk_for: Seat) -> None:
     desk = desk_for(SCALAR)
     execution = await parked(desk)
-    other = waiting("ask_again", transport="interaction-api")
-    changed = program(BEGIN + other + FINISH, {"begin": begin, "finish": finish})
-    error = await desk_for(changed).refused(asked(execution, STEP), YES)
-    assert (type(error), error.code) == (Conflict, "pipeline_changed")
+    before = await desk.interaction(execution, STEP)
+    error = await desk_for(CHANGED).refused(asked(execution, STEP), YES)
+    assert (type(error), error.code) == (Conflict, "contract_changed")
+    assert "put the pipeline file of its time back" in error.message
+    assert (await desk.interaction(execution, STEP), await desk.late(None)) == (before, ())
     await desk.complete(asked(execution, STEP), YES)
+    await desk.work()
+    assert await desk.status(execution) is S.SUCCEEDED
+
+
+async def test_a_signed_answer_where_the_contract_was_changed_is_kept_and_matched_later(desk_for: Seat) -> None:
+    desk, other = desk_for(STRICT, keys=(KEY,)), desk_for(CHANGED, keys=(KEY,))
+    execution = await parked(desk)
+    name = asked(execution, STEP)
+    error = await other.refused(None, YES, token=sign(claims_of(await desk.interaction(execution, STEP), 0), KEY))
+    assert (type(error), error.code) == (Conflict, "contract_changed")
+    (kept,) = await desk.late(None)
+    assert kept.late_id in error.message
+    with pytest.raises(Conflict, match="cannot be answered here"):
+        await other.process.coordinator.match_orphan(TENANT, kept.late_id, interaction_id=name, actor="ops")
+    await desk.process.coordinator.match_orphan(TENANT, kept.late_id, interaction_id=name, actor="ops")
+    await desk.work()
+    assert await desk.status(execution) is S.SUCCEEDED
+
+
+async def test_a_token_for_something_else_is_rejected_whatever_the_contract(desk_for: Seat) -> None:
+    desk, other = desk_for(STRICT, keys=(KEY,)), desk_for(CHANGED, keys=(KEY,))
+    first, second = await parked(desk), await parked(desk)
+    token = sign(claims_of(await desk.interaction(first, STEP), 0), KEY)
+    assert isinstance(await other.refused(asked(second, STEP), YES, token=token), TokenRejected)
+    assert await desk.late(None) == ()
 
 
 # ── tokens ──

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,8 @@ from tpfd.core.records import (
 )
 from tpfd.core.transact import Decision
 from tpfd.daemon.looking import FREE_MIN_BYTES, WAL_MAX_BYTES, file_findings
+from tpfd.daemon.programs import read_pipeline
+from tpfd.pipeline.loader import load_pipeline
 from tpfd.stores.sqlite import open_sqlite
 from tpfd.stores.sqlite_looking import FileState
 
@@ -59,9 +62,16 @@ def told(printed: dict[str, Any], about: str) -> dict[str, Any]:
     return dict(finding)
 
 
+@functools.cache
+def contract() -> str:
+    """The contract of the pipeline that the doctor loads."""
+    return load_pipeline(*read_pipeline(f"example:{PIPELINE}"), {}).contract_version
+
+
 def mine(name: str, **changes: Any) -> Any:
-    usual = {"pipeline_id": PIPELINE, "created_epoch_ms": LONG_AGO, "updated_epoch_ms": LONG_AGO}
-    return execution(name, TENANT, **{**usual, **changes})
+    usual = {"pipeline_id": PIPELINE, "contract_version": contract()}
+    times = {"created_epoch_ms": LONG_AGO, "updated_epoch_ms": LONG_AGO}
+    return execution(name, TENANT, **{**usual, **times, **changes})
 
 
 def permit(slot: int, owner: InteractionRecord, acquired_epoch_ms: int) -> PermitRecord:
@@ -137,6 +147,22 @@ def test_what_nobody_does_is_told_with_what_to_do(tmp_path: Path, look: Look) ->
     assert {one["status"]: one["count"] for one in printed["counts"]} == dict.fromkeys(
         ("QUEUED", "RUNNING", "DLQ", "FAILED", "REMOTE_OUTCOME_UNKNOWN"), 1
     )
+
+
+def test_what_was_submitted_under_another_contract_is_told(tmp_path: Path, look: Look) -> None:
+    fill(
+        tmp_path,
+        mine("01MINE", status=ExecutionStatus.WAITING_EXTERNAL, next_check_epoch_ms=None),
+        mine("01OLDER", status=ExecutionStatus.WAITING_EXTERNAL, next_check_epoch_ms=None, contract_version="old"),
+        mine("01OLD", status=ExecutionStatus.RUNNING, next_check_epoch_ms=None, contract_version="old"),
+        mine("01OVER", status=ExecutionStatus.FAILED, next_check_epoch_ms=None, contract_version="old"),
+    )
+    code, printed = look()
+    assert code == 1
+    finding = told(printed, f"{PIPELINE}: contract")
+    assert f"{contract()[:12]}, and 2 in flight were submitted under old" in finding["said"]
+    assert "01OLD" in finding["said"]
+    assert "put the pipeline file of its time back" in finding["advice"]
 
 
 def test_what_waits_in_order_is_shown_and_is_no_finding(tmp_path: Path, look: Look) -> None:

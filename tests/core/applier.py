@@ -46,6 +46,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 TENANT = TenantId("t1")
+CONTRACTS = {"p": "c"}
 START = 1_700_000_000_000
 POLICY = ExecutionPolicy()
 DAY_MS = 86_400_000
@@ -139,7 +140,7 @@ class Applier:
         keys = [EXECUTION.key(TENANT, name) for name in names]
         return self.transact(
             [Read(key) for key in keys],
-            lambda seen: claim_many(seen, keys, "w", witnessed or {}, self.now, self.policy),
+            lambda seen: claim_many(seen, keys, CONTRACTS, "w", witnessed or {}, self.now, self.policy),
         )
 
     def claim(self, name: str = "e1") -> ExecutionRecord:

@@ -105,7 +105,7 @@ def test_new_items_go_to_sockets_with_a_place_and_the_rest_into_the_queue() -> N
         InteractionStatus.WAITING,
     ]
     held = [entry.partition for record in records if (entry := INTERACTION_HELD.entry(record)) is not None]
-    assert held == ["s1", "s2", queue_partition(records[0].tenant_id, "p", "approve")]
+    assert held == ["s1", "s2", queue_partition(records[0].tenant_id, "p", "c", "approve")]
 
 
 def test_a_second_attempt_attaches_hands_on_and_asks_only_what_is_new() -> None:

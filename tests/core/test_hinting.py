@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from tests.core.applier import POLICY, START, TENANT, Applier
+from tests.core.applier import CONTRACTS, POLICY, START, TENANT, Applier
+from tpfd.core.contracts import Contracts
 from tpfd.core.hinting import CLAIMABLE, Hint, Hinted, claim_hinted, delay_ms, hint_reads
 from tpfd.core.kinds import EXECUTION
 from tpfd.core.records import ExecutionId, ExecutionStatus
@@ -17,10 +18,10 @@ def hint(name: str) -> Hint:
     return Hint(TENANT, ExecutionId(name))
 
 
-def follow(store: Applier, *names: str, pipelines: tuple[str, ...] = ("p",)) -> Hinted:
+def follow(store: Applier, *names: str, contracts: Contracts = CONTRACTS) -> Hinted:
     hints = [hint(name) for name in names]
     return store.transact(
-        hint_reads(hints), lambda seen: claim_hinted(seen, hints, pipelines, "me", store.now, POLICY)
+        hint_reads(hints), lambda seen: claim_hinted(seen, hints, contracts, "me", store.now, POLICY)
     )
 
 

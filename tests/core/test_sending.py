@@ -22,7 +22,7 @@ from tpfd.core.transact import Read
 TERMS = await_terms(transport_type="webhook")
 LEASE_MS = 35_000
 WAITS = InteractionStatus.WAITING
-QUEUE = send_partition("p", "approve")
+QUEUE = send_partition("p", "c", "approve")
 
 
 class Sender(Applier):

@@ -143,6 +143,7 @@ class Double:
         self.keys: dict[tuple[str, str], tuple[str, object]] = {}
         self.interactions: dict[tuple[str, str], InteractionRecord] = {}
         self.lates: list[LateRecord] = []
+        self.held: dict[str, str] = {}
         self.facts: list[SequencedFact] = []
         self.calls: list[tuple[str, Any]] = []
         self.fail: BaseException | None = None
@@ -221,6 +222,9 @@ class Double:
                 await self._changed.wait()
                 record = await self.execution(tenant, execution_id)
         return record
+
+    def held_reason(self, record: ExecutionRecord) -> str | None:
+        return self.held.get(record.execution_id)
 
     async def result_json(self, record: ExecutionRecord) -> str | None:
         self._check("result_json")

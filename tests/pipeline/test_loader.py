@@ -411,6 +411,79 @@ def test_the_contract_version_changes_with_the_contract_only(load: Load) -> None
     assert load(one, head=head % "amount").contract_version != load(one, head=head % "amount?").contract_version
 
 
+CONTRACT = """version: 3
+appName: x
+types:
+  Amount: {wraps: decimal, minimum: 1}
+  Money: {alias: Amount}
+  Order: {fields: [[orderId, uuid], [amount, Money]]}
+  Yes: {fields: [[note, string]]}
+  No: {fields: [[why, string]]}
+  Decision: {variants: {yes: Yes, no: No}}
+  Reply: {fields: [[text, string]]}
+steps:
+  - {name: Check, input: Order, output: Order, python: "m:check"}
+  - {name: Ask, kind: await, input: Order, output: Decision, timeout: PT1M,
+     await: {transport: {type: interaction-api}, completion: {type: Reply, projector: "m:project"}}}
+  - {name: Close, input: Decision, output: Yes, python: "m:close", terminal: true}
+"""
+
+
+def test_the_contract_version_is_the_same_in_every_release() -> None:
+    """Executions in flight carry it: were it computed in another way, no daemon would take them up after an upgrade."""
+    assert version_of(CONTRACT) == "17512c0ffa2d3b62483573b2748d8f330f72a4cb58b1f816842b203dfd2baadd"
+
+
+def version_of(text: str) -> str:
+    return load_pipeline(text, "x.yaml", {}).contract_version
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("appName: x", "# a comment\nappName: x"),
+        ("minimum: 1}", "minimum: 1.0}"),
+        ("Amount: {wraps: decimal, minimum: 1}", "Amount: {minimum: 1, wraps: decimal}"),
+        ("  Yes: {fields: [[note, string]]}\n  No: {fields: [[why, string]]}",
+         "  No: {fields: [[why, string]]}\n  Yes: {fields: [[note, string]]}"),
+        ("amount, Money", "amount, Amount"),
+        ("Money", "Cash"),
+        ("types:\n", "types:\n  Unused: {fields: [[a, string]]}\n"),
+        ("{yes: Yes, no: No}", "{no: No, yes: Yes}"),
+        ("m:check", "m:other"),
+        ("m:project", "m:other"),
+        ("PT1M", "PT2M"),
+        ("{type: interaction-api}", "{type: websocket}"),
+        ("output: Order, python", "parallelism: SEQUENTIAL, output: Order, python"),
+    ],
+)  # fmt: skip
+def test_what_may_change_under_executions_in_flight(old: str, new: str) -> None:
+    assert old in CONTRACT
+    assert version_of(CONTRACT.replace(old, new)) == version_of(CONTRACT)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("minimum: 1}", "minimum: 2}"),
+        ("wraps: decimal", "wraps: int64"),
+        ("[orderId, uuid], [amount, Money]", "[amount, Money], [orderId, uuid]"),
+        ("orderId, uuid", "orderId, string"),
+        ("[amount, Money]", "[amount, Money], [more, string]"),
+        ("[note, string]", "{name: note, repeated: string}"),
+        ("no: No}", "never: No}"),
+        ("Reply: {fields: [[text, string]]}", "Reply: {fields: [[text, int64]]}"),
+        ("name: Check", "name: Look"),
+        ("input: Order, output: Order, python", "cardinality: ONE_TO_MANY, input: Order, output: Order, python"),
+        ("steps:\n", 'steps:\n  - {name: First, input: Order, output: Order, python: "m:f"}\n'),
+        ("Yes", "Yea"),
+    ],
+)
+def test_what_is_another_contract(old: str, new: str) -> None:
+    assert old in CONTRACT
+    assert version_of(CONTRACT.replace(old, new)) != version_of(CONTRACT)
+
+
 def test_the_version_of_the_language_must_be_known(problems: Problems) -> None:
     rest = 'steps: [{name: S, input: A, output: A, python: "m:f"}]\ntypes: {A: {fields: [[a, string]]}}\n'
     assert problems(rest, head="version: 1\nappName: x\n") == [

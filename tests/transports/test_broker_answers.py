@@ -10,7 +10,7 @@ import trio
 
 from tests.engine.asking import LIVE
 from tests.engine.expected import Expected
-from tests.engine.pipelines import batch
+from tests.engine.pipelines import FINISH, PARSE, batch, finish, parse, program, waiting
 from tests.engine.world import S, World
 from tests.transports.broker_double import MemorySource, Taking
 from tpfd.core.kinds import INTERACTION, LATE
@@ -116,6 +116,18 @@ async def test_an_answer_to_nothing_becomes_an_orphan(world: World) -> None:
     (orphan,) = world.observed.rows(LATE)
     assert (orphan.reason, orphan.interaction_id, orphan.actor) == ("orphan", "01GONE.s001.000000007", "bank")
     assert reader.grave.kept == []
+
+
+async def test_an_answer_that_cannot_be_read_under_the_contract_loaded_here_becomes_an_orphan(world: World) -> None:
+    _, ids = await out(world, await taking(world, name="a"), 1)
+    changed = program(PARSE + waiting("ask_again") + FINISH, {"parse": parse, "finish": finish}, publish=True)
+    other = await taking(world, name="b", programs={changed.pipeline_id: changed})
+    other.source.answer(ids[0], good(0), actor="bank")
+    await other.source.until_done(1)
+    (orphan,) = world.observed.rows(LATE)
+    assert (orphan.reason, orphan.interaction_id, orphan.actor) == ("orphan", ids[0], "bank")
+    assert other.grave.kept == []
+    assert (await world.interaction(ids[0])).status.open
 
 
 async def test_repeats_and_contradictions_are_dealt_with(world: World) -> None:

@@ -20,6 +20,7 @@ from tpfd.awaits.sessions import Sessions
 from tpfd.codec.strict_json import parse_json
 from tpfd.core import admission, late, tokens
 from tpfd.core.admission import Ended, Verdict
+from tpfd.core.contracts import held_reason
 from tpfd.core.kinds import INTERACTION, LATE
 from tpfd.core.late import LateReason
 from tpfd.core.records import InteractionRecord, TenantId
@@ -78,7 +79,8 @@ class Admission:
             TokenRejected: the token is not for it.
             PayloadError: the payload does not fit, with every path.
             TimedOut: the deadline was first.
-            Conflict: another answer was admitted, or the execution is over.
+            Conflict: another answer was admitted, the execution is over, or it was submitted under another contract
+                than the one that is loaded here (``contract_changed``).
             StoreError: nothing was stored; send it again.
         """
         claims = None if answer.resume_token is None else tokens.verify(answer.resume_token, self.keys)
@@ -91,7 +93,9 @@ class Admission:
         program = self.runtime.program(seen.pipeline_id)
         if claims is not None:
             tokens.check_identity(claims, seen)
-        elif self._needs_token(program, seen):
+        if (reason := held_reason(seen, self.runtime.contracts)) is not None:
+            raise await self._not_read(answer, seen, claims, reason)
+        if claims is None and self._needs_token(program, seen):
             raise TokenRejected("this step takes completions only with its resume token")
         return await self._admit(seen, answer.payload, actor=answer.actor, key=answer.key)
 
@@ -105,7 +109,7 @@ class Admission:
 
         Raises:
             NotFound: there is no such orphan, or no such interaction.
-            Conflict: the orphan was matched with another interaction.
+            Conflict: the orphan was matched with another interaction, or this one cannot be answered here.
             TpfdError: as `complete`; the orphan then stays.
         """
         key = LATE.key(tenant_id, orphan_id)
@@ -117,6 +121,8 @@ class Admission:
         seen = await self._find(tenant_id, interaction_id)
         if seen is None:
             raise NotFound(f"there is no interaction {interaction_id!r}")
+        if (reason := held_reason(seen, self.runtime.contracts)) is not None:
+            raise Conflict(f"{interaction_id} cannot be answered here: {reason}", code="contract_changed")
         body = await payloads.text_of(self.runtime, tenant_id, late.body_of(orphan))
         admitted = await self._admit(seen, parse_json(body), actor=actor, key=None)
         await self.runtime.store.transact((Read(key),), functools.partial(late.match, key=key, interaction=seen))
@@ -209,11 +215,29 @@ class Admission:
             return NotFound(f"there is no interaction {name!r}")
         if claims is not None and (claims.tenant_id, claims.interaction_id) != (answer.tenant_id, name):
             return TokenRejected("the resume token is not valid for this interaction")
+        late_id = await self._keep(answer, name)
+        return NotFound(f"there is no interaction {name!r}; the completion is kept as orphan {late_id}")
+
+    async def _not_read(
+        self, answer: Answer, seen: InteractionRecord, claims: Claims | None, reason: str
+    ) -> TpfdError:
+        """What to say to an answer that cannot be read under the contract loaded here.
+
+        Whoever waits for our reply is told to send it again; a signed one, or a broker's, is kept first.
+        """
+        message = f"{seen.interaction_id} cannot be answered here: {reason}"
+        if claims is None and not answer.by_broker:
+            return Conflict(f"{message}. Send the answer again after that", code="contract_changed")
+        late_id = await self._keep(answer, seen.interaction_id)
+        return Conflict(f"{message}. It is kept as orphan {late_id}, to be matched after that", code="contract_changed")
+
+    async def _keep(self, answer: Answer, name: str) -> str:
+        """Keeps an answer as an orphan; its id."""
         body, digest = await answers.keep_raw(self.runtime, answer.tenant_id, name, answer.payload)
         record = late.orphan(answer.tenant_id, name, body, digest, answer.actor, self.runtime.now())
         await self.runtime.store.transact((Read(LATE.key_of(record)),), functools.partial(late.keep, record=record))
         self.runtime.metrics.completions_dropped.add(LateReason.ORPHAN)
-        return NotFound(f"there is no interaction {name!r}; the completion is kept as orphan {record.late_id}")
+        return record.late_id
 
     def _needs_token(self, program: Program, seen: InteractionRecord) -> bool:
         spec = program.step(seen.step_index).await_spec

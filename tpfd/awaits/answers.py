@@ -18,7 +18,7 @@ from tpfd.codec.strict_json import json_text
 from tpfd.core.awaits import AwaitTerms, Completion, question_of
 from tpfd.core.failures import Failure
 from tpfd.core.records import InteractionRecord, JsonText, Payload, TenantId
-from tpfd.errors import Conflict, PayloadError, Problem, TooLarge
+from tpfd.errors import PayloadError, Problem, TooLarge
 from tpfd.ops.logs import get_logger
 from tpfd.program import Program
 from tpfd.runtime import Runtime
@@ -51,6 +51,7 @@ async def read(
     """Reads the answer to an interaction.
 
     Args:
+        program: loaded under the contract of the interaction.
         payload: parsed JSON data.
         actor: who says so; None: not told.
         key: idempotency key of the completion; None: not given.
@@ -58,10 +59,9 @@ async def read(
     Raises:
         PayloadError: it does not fit, with every path; ``projector_failed`` when the step's projector does not take it.
         TooLarge: it has more items, or more bytes, than allowed.
-        Conflict: the pipeline that is loaded now has no such await.
         StoreError: it could not be stored apart.
     """
-    terms = _terms(program, seen)
+    terms = program.terms[seen.step_index]
     value = await _canonical(runtime, program, terms, seen, payload)
     encode = functools.partial(program.encode, seen.output_type)
     text = JsonText("[" + ",".join(map(encode, value)) + "]") if terms.gives_many else encode(value)
@@ -78,17 +78,6 @@ async def keep_raw(runtime: Runtime, tenant_id: TenantId, claimed_id: str, paylo
     body = Payload(type_name="", json=text)
     # Not under the execution that it may claim: it stays when that is removed.
     return await payloads.stored(runtime, tenant_id, "orphan", claimed_id, body), digest(text)
-
-
-def _terms(program: Program, seen: InteractionRecord) -> AwaitTerms:
-    terms = program.terms.get(seen.step_index)
-    if terms is None or terms.step_id != seen.step_id:
-        raise Conflict(
-            f"{seen.interaction_id} was asked by step {seen.step_id}, which pipeline {program.pipeline_id} as it is "
-            f"loaded now does not have in place {seen.step_index}",
-            code="pipeline_changed",
-        )
-    return terms
 
 
 async def _canonical(

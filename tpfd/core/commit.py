@@ -8,12 +8,13 @@ forget it.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from attrs import frozen
 
 from tpfd.core import awaits, execution, itemised
+from tpfd.core.contracts import Contracts, runs_here
 from tpfd.core.events import Claim, Event, ExecutionPolicy
 from tpfd.core.execution import Outcome, Refused, Transition
 from tpfd.core.kinds import EXECUTION, EXECUTION_KEY, INGESTED, KIND_OF, UNIT
@@ -194,14 +195,16 @@ class Claimed:
 def claim_many(
     snapshot: Snapshot,
     keys: Sequence[Key[ExecutionRecord]],
+    contracts: Contracts,
     owner: str,
     witnessed: Mapping[ExecutionId, bool],
     now: int,
     policy: ExecutionPolicy,
 ) -> Decision[Claimed] | Need:
-    """Claims those of the executions that can be claimed; the others were quicker elsewhere.
+    """Claims those of the executions that can be claimed; with the others somebody was quicker, or they are not for us.
 
     Args:
+        contracts: what can be run here; the rest is left to those who have loaded it.
         witnessed: per execution, whether an expired lease may be taken over (missing: it may).
     """
     needed: list[Read] = []
@@ -212,7 +215,7 @@ def claim_many(
     facts: list[Fact] = []
     for key in keys:
         record = snapshot.get(key)
-        if record is None:
+        if record is None or not runs_here(record, contracts):
             continue
         unit_ended = None
         if record.await_unit_id is not None:
@@ -264,7 +267,7 @@ class AtOnce(Generic[T]):
 def claim_at_once(
     snapshot: Snapshot,
     decide: Decide[T],
-    pipeline_ids: Container[str],
+    contracts: Contracts,
     places: int,
     owner: str,
     now: int,
@@ -273,7 +276,7 @@ def claim_at_once(
     """Takes a decision and claims, in the same write, executions that it makes due.
 
     Args:
-        pipeline_ids: of the pipelines that can be run here.
+        contracts: what can be run here.
         places: executions to claim at most.
     """
     answer = decide(snapshot)
@@ -287,7 +290,7 @@ def claim_at_once(
         if not isinstance(put, ExecutionRecord) or put.status is not ExecutionStatus.QUEUED:
             continue
         outcome: Outcome | None = None
-        if len(claimed) < places and put.pipeline_id in pipeline_ids and _goes_on(put, answer.puts):
+        if len(claimed) < places and runs_here(put, contracts) and _goes_on(put, answer.puts):
             outcome = execution.follow(Transition(put, ()), Claim(owner=owner), now, policy)
         if isinstance(outcome, Transition):
             puts[number] = outcome.record

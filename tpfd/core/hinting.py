@@ -6,11 +6,12 @@ what is lost, doubled, late or about something else is seen from the record.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from attrs import frozen
 
 from tpfd.core.commit import Claimed, claim_many
+from tpfd.core.contracts import Contracts, runs_here
 from tpfd.core.events import ExecutionPolicy
 from tpfd.core.kinds import EXECUTION
 from tpfd.core.records import ExecutionId, ExecutionRecord, ExecutionStatus, TenantId
@@ -61,7 +62,7 @@ def hint_reads(hints: Sequence[Hint]) -> tuple[Read, ...]:
 def claim_hinted(
     snapshot: Snapshot,
     hints: Sequence[Hint],
-    pipeline_ids: Collection[str],
+    contracts: Contracts,
     owner: str,
     now: int,
     policy: ExecutionPolicy,
@@ -73,14 +74,14 @@ def claim_hinted(
 
     Args:
         hints: each once.
-        pipeline_ids: what can be run here; the rest is left to those who have loaded it.
+        contracts: what can be run here; the rest is left to those who have loaded it.
     """
     waiting: dict[Hint, ExecutionRecord] = {}
     for hint in hints:
         record = snapshot.get(hint.key)
-        if record is not None and record.status in CLAIMABLE and record.pipeline_id in pipeline_ids:
+        if record is not None and record.status in CLAIMABLE and runs_here(record, contracts):
             waiting[hint] = record
-    done = claim_many(snapshot, [hint.key for hint in waiting], owner, {}, now, policy)
+    done = claim_many(snapshot, [hint.key for hint in waiting], contracts, owner, {}, now, policy)
     if isinstance(done, Need):
         return done
     taken = {EXECUTION.key_of(record) for record in (*done.result.records, *done.result.ended)}

@@ -32,6 +32,11 @@ def unit_id(execution: ExecutionId, step_index: int) -> UnitId:
     return UnitId(f"{execution}.s{step_index:03d}")
 
 
+def step_index_of(unit: UnitId) -> int:
+    """The await step that a unit belongs to."""
+    return int(unit.rpartition(".s")[2])
+
+
 def interaction_id(unit: UnitId, item_index: int) -> InteractionId:
     """The interaction of one item; item 0 for a scalar await."""
     return InteractionId(f"{unit}.{item_index:09d}")

@@ -37,6 +37,7 @@ def opened(
         step_index=terms.step_index,
         item_index=request.item_index,
         itemised=unit.itemised,
+        contract_version=execution.contract_version,
         redrive_count=execution.redrive_count,
         status=InteractionStatus.WAITING if unit.pulled and place is None else InteractionStatus.DISPATCHED,
         version=1,

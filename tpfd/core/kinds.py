@@ -108,14 +108,17 @@ def pending_partition(tenant_id: TenantId, by: str, name: str) -> str:
     return f"{tenant_id}/{by}/{name}"
 
 
-def queue_partition(tenant_id: TenantId, pipeline_id: str, step_id: str) -> str:
-    """Partition of the interactions of a step that no socket holds."""
-    return f"{tenant_id}/{pipeline_id}/{step_id}"
+def queue_partition(tenant_id: TenantId, pipeline_id: str, contract_version: str, step_id: str) -> str:
+    """Partition of the interactions of a step that no socket holds.
+
+    Each contract has its own: a request waits for those who can read its answer.
+    """
+    return f"{tenant_id}/{pipeline_id}/{contract_version}/{step_id}"
 
 
-def send_partition(pipeline_id: str, step_id: str) -> str:
-    """Partition of the interactions of a step, of all tenants, that we have still to send ourselves."""
-    return f"*/{pipeline_id}/{step_id}"
+def send_partition(pipeline_id: str, contract_version: str, step_id: str) -> str:
+    """The same of the interactions, of all tenants, that we have still to send ourselves."""
+    return queue_partition(TenantId("*"), pipeline_id, contract_version, step_id)
 
 
 BEFORE_ALL_IDS = "!"
@@ -135,9 +138,11 @@ def _held(record: InteractionRecord) -> IndexEntry | None:
     """Where an interaction waits for its answer: in its step's queue, or in the hands of a socket."""
     if record.status is InteractionStatus.WAITING:
         if record.transport_type in SENT_TRANSPORTS:
-            partition = send_partition(record.pipeline_id, record.step_id)
+            partition = send_partition(record.pipeline_id, record.contract_version, record.step_id)
         else:
-            partition = queue_partition(record.tenant_id, record.pipeline_id, record.step_id)
+            partition = queue_partition(
+                record.tenant_id, record.pipeline_id, record.contract_version, record.step_id
+            )
         # One that was out keeps its slot of the budget, so it goes first: those before it may wait for that very slot.
         first = "" if record.permit_slot is None else BEFORE_ALL_IDS
         return IndexEntry(partition, first + record.interaction_id)

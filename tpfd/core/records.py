@@ -247,6 +247,7 @@ class InteractionRecord:
     step_index: int
     item_index: int = 0  # the item's place in the source; 0 for a scalar await
     itemised: bool = False
+    contract_version: str = ""  # of its execution: what request and answer are read under
     redrive_count: int = 0  # re-drive of the execution in which it was opened last
     status: InteractionStatus
     version: int

@@ -13,6 +13,7 @@ from attrs import define, field, frozen
 
 from tpfd.config.model import Config
 from tpfd.core.budget import is_held
+from tpfd.core.contracts import SHORT, WAY_OUT, Contracts, runs_here
 from tpfd.core.kinds import (
     DUE_PARTITION,
     EXECUTION_BY_STATUS,
@@ -88,6 +89,7 @@ class Doctor:
     tenant_id: TenantId
     now: int
     counts: list[Count] = field(factory=list, init=False)
+    _held: list[Finding] = field(factory=list, init=False)
 
     @property
     def patience_ms(self) -> int:
@@ -103,6 +105,7 @@ class Doctor:
         await self._count()
         return [
             *self._ended_badly(),
+            *self._held,
             *await self._due(),
             await self._overdue(INTERACTION_DUE, "interactions", "deadlines, reminders and sends are late"),
             await self._overdue(UNIT_DUE, "await units", "answers wait to be used"),
@@ -116,11 +119,35 @@ class Doctor:
 
     async def _count(self) -> None:
         for pipeline_id in sorted(self.programs):
+            held: list[ExecutionRecord] = []
+            more = False
             for status in ExecutionStatus:
                 partition = status_partition(self.tenant_id, pipeline_id, status)
                 page = await self.store.query(EXECUTION_BY_STATUS, partition, limit=COUNTED_MAX)
                 if page.records:
                     self.counts.append(Count(pipeline_id, status, len(page.records), page.cursor is not None))
+                if not status.terminal:
+                    held.extend(record for record in page.records if not runs_here(record, self._contracts))
+                    more = more or page.cursor is not None
+            self._held.append(self._of_other_contracts(pipeline_id, held, more=more))
+
+    @property
+    def _contracts(self) -> Contracts:
+        return {name: program.pipeline.contract_version for name, program in self.programs.items()}
+
+    def _of_other_contracts(self, pipeline_id: str, held: list[ExecutionRecord], *, more: bool) -> Finding:
+        """Executions in flight that daemons with this pipeline file leave alone."""
+        about = f"{pipeline_id}: contract"
+        loaded = self.programs[pipeline_id].pipeline.contract_version[:SHORT]
+        if not held:
+            return Finding(about, f"{loaded}, that of all that is in flight")
+        oldest = min(held, key=lambda record: record.execution_id)
+        others = ", ".join(sorted({record.contract_version[:SHORT] for record in held}))
+        said = (
+            f"{loaded}, and {_amount(len(held), more=more)} in flight were submitted under {others}: a daemon with "
+            f"this file leaves them; the oldest is {oldest.execution_id}"
+        )
+        return Finding(about, said, WAY_OUT)
 
     def _ended_badly(self) -> list[Finding]:
         unknown = [one for one in self.counts if one.status is ExecutionStatus.REMOTE_OUTCOME_UNKNOWN]

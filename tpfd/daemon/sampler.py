@@ -9,7 +9,14 @@ import trio
 from attrs import define, field
 
 from tpfd.boundaries import one_pass
-from tpfd.core.kinds import DUE_PARTITION, EXECUTION_DUE, INTERACTION_BY_STEP, pending_partition
+from tpfd.core.kinds import (
+    DUE_PARTITION,
+    EXECUTION_BY_STATUS,
+    EXECUTION_DUE,
+    INTERACTION_BY_STEP,
+    pending_partition,
+    status_partition,
+)
 from tpfd.core.records import ExecutionStatus, TenantId
 from tpfd.engine.leases import LeaseKeeper
 from tpfd.ops.logs import get_logger
@@ -54,6 +61,7 @@ class Sampler:
     keeper: LeaseKeeper
     tenant_id: TenantId
     statistics: Callable[[], StoreStatistics] | None
+    _held_told: bool = field(default=False, init=False)
     _repeating: Repeating = field(factory=lambda: Repeating(get_logger("tpfd.sampler")), init=False)
 
     async def run(self) -> NoReturn:
@@ -64,6 +72,9 @@ class Sampler:
 
     async def _sample(self) -> None:
         runtime = self.runtime
+        if not self._held_told:
+            await self._tell_held()
+            self._held_told = True
         metrics, now = runtime.metrics, runtime.now()
         held = [lease.record for lease in self.keeper.held()]
         metrics.in_flight.set(len(held))
@@ -82,6 +93,22 @@ class Sampler:
         self._store()
         await self._parked(now)
         await self._permits()
+
+    async def _tell_held(self) -> None:
+        """Warns, once after the start, of executions in flight that were submitted under another pipeline file.
+
+        Such a file was loaded before this one, or after it: the oldest or the youngest of a status shows it.
+        """
+        runtime = self.runtime
+        for pipeline_id in runtime.programs:
+            for status in ExecutionStatus:
+                if status.terminal:
+                    continue
+                partition = status_partition(self.tenant_id, pipeline_id, status)
+                for descending in (False, True):
+                    page = await runtime.store.query(EXECUTION_BY_STATUS, partition, limit=1, descending=descending)
+                    for record in page.records:
+                        runtime.held.tell(record, runtime.contracts)
 
     def _channels(self) -> None:
         metrics = self.runtime.metrics

@@ -19,6 +19,7 @@ from attrs import define, field
 from tpfd.bell import Bell, wait_for
 from tpfd.boundaries import one_pass
 from tpfd.core.commit import Claimed, claim_at_once, claim_many
+from tpfd.core.contracts import Contracts, runs_here
 from tpfd.core.events import ExecutionPolicy
 from tpfd.core.kinds import DUE_PARTITION, EXECUTION, EXECUTION_DUE
 from tpfd.core.lease import Witness
@@ -69,7 +70,6 @@ class ClaimLoop:
     _claimed_count: int = field(default=0, init=False)
     _freed: Bell = field(factory=Bell, init=False)
     _witness: Witness = field(factory=Witness, init=False)
-    _strange: set[str] = field(factory=set, init=False)
 
     @property
     def free_count(self) -> int:
@@ -112,7 +112,7 @@ class ClaimLoop:
                 functools.partial(
                     claim_at_once,
                     decide=decide,
-                    pipeline_ids=runtime.programs.keys(),
+                    contracts=runtime.contracts,
                     places=places,
                     owner=runtime.node,
                     now=runtime.now(),
@@ -201,21 +201,20 @@ class ClaimLoop:
         return min(longest_s, max(next_s, patience_ms / 1000))
 
     async def _look(self, now_epoch_ms: int) -> list[ExecutionRecord]:
-        """What is due and can be run here, as much as there are places."""
+        """What is due and can be run here, as much as there are places. What cannot is told of."""
+        runtime = self.runtime
         due: list[ExecutionRecord] = []
         cursor: str | None = None
         self._left = False
         while True:
-            page = await self.runtime.store.query(
+            page = await runtime.store.query(
                 EXECUTION_DUE, DUE_PARTITION, limit=self.free_count, cursor=cursor, last=now_epoch_ms
             )
             for record in page.records:
-                if record.pipeline_id in self.runtime.programs:
+                if runs_here(record, runtime.contracts):
                     due.append(record)
-                elif record.pipeline_id not in self._strange:
-                    # For a process that has loaded its pipeline; that there should be one is said once.
-                    self._strange.add(record.pipeline_id)
-                    log.warning("pipeline_not_loaded", pipeline=record.pipeline_id, execution_id=record.execution_id)
+                else:
+                    runtime.held.tell(record, runtime.contracts)
             if (cursor := page.cursor) is None or len(due) >= self.free_count:
                 self._behind = self._left or cursor is not None or len(due) > self.free_count
                 return due[: max(0, self.free_count)]
@@ -229,7 +228,15 @@ class ClaimLoop:
             stood = frozenset(record.execution_id for record in due if self._has_stood(record, sent_at))
         claimed = await runtime.store.transact(
             [Read(EXECUTION.key_of(record)) for record in due],
-            functools.partial(_claim_seen, seen=due, stood=stood, owner=runtime.node, now=now, policy=runtime.policy),
+            functools.partial(
+                _claim_seen,
+                seen=due,
+                stood=stood,
+                contracts=runtime.contracts,
+                owner=runtime.node,
+                now=now,
+                policy=runtime.policy,
+            ),
         )
         for record in claimed.records:
             self.start(work, record, sent_at, self.run_attempt)
@@ -252,6 +259,7 @@ def _claim_seen(
     snapshot: Snapshot,
     seen: Sequence[ExecutionRecord],
     stood: frozenset[ExecutionId] | None,
+    contracts: Contracts,
     owner: str,
     now: int,
     policy: ExecutionPolicy,
@@ -268,7 +276,7 @@ def _claim_seen(
             record.execution_id: record.execution_id in stood and _is_same_lease(record, snapshot.get(key))
             for record, key in zip(seen, keys, strict=True)
         }
-    return claim_many(snapshot, keys, owner, witnessed, now, policy)
+    return claim_many(snapshot, keys, contracts, owner, witnessed, now, policy)
 
 
 def _is_same_lease(seen: ExecutionRecord, current: ExecutionRecord | None) -> bool:

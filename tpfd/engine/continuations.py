@@ -8,6 +8,7 @@ import trio
 from attrs import define
 
 from tpfd.core import itemised
+from tpfd.core.contracts import runs_here
 from tpfd.core.execution import Transition
 from tpfd.core.kinds import CHILD_BY_UNIT, EXECUTION, UNIT
 from tpfd.core.records import ExecutionRecord, UnitRecord
@@ -55,23 +56,25 @@ class Continuations:
         self.runtime.bells.sweep.ring()
 
     async def _release(self, unit: UnitRecord) -> None:
+        runtime = self.runtime
+        parent = await runtime.store.get(EXECUTION.key(unit.tenant_id, unit.execution_id))
+        if parent is None:
+            return
+        if not runs_here(parent, runtime.contracts):
+            # Another process that has loaded its contract finds it due, too.
+            runtime.held.tell(parent, runtime.contracts)
+            return
         missing = await self._first_unfinished(unit)
         if missing is not None:
             # The counts said full, the rows say otherwise. The rows decide; the unit stays parked and visible.
             log.error("unit_not_releasable", unit_id=unit.unit_id, item_index=missing)
-            return
-        runtime = self.runtime
-        program = runtime.programs.get(unit.pipeline_id)
-        if program is None:
-            # Another process that has loaded the pipeline finds it due, too.
-            log.warning("pipeline_not_loaded", pipeline=unit.pipeline_id, unit_id=unit.unit_id)
             return
         outcome = await runtime.store.transact(
             (Read(UNIT.key_of(unit)), Read(EXECUTION.key(unit.tenant_id, unit.execution_id))),
             functools.partial(
                 itemised.release,
                 unit_key=UNIT.key_of(unit),
-                output_type=program.type_at(unit.suffix_stop_index),
+                output_type=runtime.program(unit.pipeline_id).type_at(unit.suffix_stop_index),
                 now=runtime.now(),
                 policy=runtime.policy,
             ),

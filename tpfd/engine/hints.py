@@ -202,7 +202,7 @@ class HintPoller:
             functools.partial(
                 claim_hinted,
                 hints=hints,
-                pipeline_ids=runtime.programs.keys(),
+                contracts=runtime.contracts,
                 owner=runtime.node,
                 now=runtime.now(),
                 policy=runtime.policy,

@@ -15,6 +15,7 @@ from attrs import define, field
 from tpfd import payloads
 from tpfd.core import cleanup, ids
 from tpfd.core.commit import execution_key_id, search_records
+from tpfd.core.contracts import runs_here
 from tpfd.core.deadletter import DeadLetter, dead_letter
 from tpfd.core.events import CleanedUp, DeadLetterSent
 from tpfd.core.itemised import block_count
@@ -120,20 +121,22 @@ class Tidying:
             await self._remove(record)
 
     def _step_id(self, record: ExecutionRecord) -> str | None:
-        program = self.runtime.programs.get(record.pipeline_id)
-        if program is None or record.step_index >= program.end:
+        if not runs_here(record, self.runtime.contracts):
             return None
-        return program.step(record.step_index).step_id
+        program = self.runtime.program(record.pipeline_id)
+        return None if record.step_index >= program.end else program.step(record.step_index).step_id
 
     def _unit_ids(self, record: ExecutionRecord) -> list[UnitId]:
         """Units that the execution may have: one per await step, under derived ids."""
-        program = self.runtime.programs.get(record.pipeline_id)
-        if program is None:
-            # Not loaded here any more: the one it names is all we know.
-            return [] if record.await_unit_id is None else [record.await_unit_id]
+        if record.await_unit_id is None:
+            return []
+        if not runs_here(record, self.runtime.contracts):
+            # Which steps ask is not known here: any up to the one where it waits or waited last.
+            last = max(record.step_index, ids.step_index_of(record.await_unit_id))
+            return [ids.unit_id(record.execution_id, index) for index in range(last + 1)]
         return [
             ids.unit_id(record.execution_id, step.index)
-            for step in program.pipeline.steps
+            for step in self.runtime.program(record.pipeline_id).pipeline.steps
             if step.kind is StepKind.AWAIT
         ]
 

@@ -26,8 +26,12 @@ def submitted_view(submitted: Submitted, status_url: str) -> JsonObject:
     }
 
 
-def execution_view(record: ExecutionRecord) -> JsonObject:
-    """The summary of an execution, without its input and result."""
+def execution_view(record: ExecutionRecord, held_reason: str | None = None) -> JsonObject:
+    """The summary of an execution, without its input and result.
+
+    Args:
+        held_reason: why this replica does not go on with it; None: it does, or it is over.
+    """
     publication = record.publication
     return {
         "executionId": record.execution_id,
@@ -35,6 +39,7 @@ def execution_view(record: ExecutionRecord) -> JsonObject:
         "pipelineId": record.pipeline_id,
         "contractVersion": record.contract_version,
         "status": record.status.value,
+        "heldReason": held_reason,
         "stepIndex": record.step_index,
         "attempt": record.attempt,
         "workerLosses": record.worker_losses,

@@ -41,6 +41,7 @@ def _ref(name: str) -> Schema:
 _EXECUTION_OPTIONAL: Mapping[str, Schema] = {
     "executionKey": _MAYBE_TEXT,
     "contractVersion": _TEXT,
+    "heldReason": _MAYBE_TEXT,
     "workerLosses": _COUNT,
     "redriveCount": _COUNT,
     "resultShape": {"enum": ["ONE", "MANY"]},

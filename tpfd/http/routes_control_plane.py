@@ -45,12 +45,13 @@ async def submit(call: Call) -> Response:
 async def result(call: Call) -> Response:
     """Status and, once succeeded, the wrapped result; always 200, as the framework answers."""
     record = await call.service.execution(call.tenant, call.params["id"])
+    view = execution_view(record, call.service.held_reason(record))
     payload: JsonObject | None = None
     if record.status is ExecutionStatus.SUCCEEDED:
         text = await call.service.result_json(record)
         type_name = "" if record.result is None else record.result.type_name
         payload = {"payloadTypeId": type_name, "payloadEncoding": TRANSITION_JSON, "payload": text or "null"}
-    return json_response(200, {"status": execution_view(record), "resultPayload": payload})
+    return json_response(200, {"status": view, "resultPayload": payload})
 
 
 async def complete(call: Call) -> Response:

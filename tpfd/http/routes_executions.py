@@ -117,7 +117,12 @@ def trace_parent(call: Call) -> str | None:
 
 async def status(call: Call) -> Response:
     """The summary of one execution."""
-    return json_response(200, execution_view(await call.service.execution(call.tenant, call.params["id"])))
+    record = await call.service.execution(call.tenant, call.params["id"])
+    return json_response(200, _view(call, record))
+
+
+def _view(call: Call, record: ExecutionRecord) -> JsonObject:
+    return execution_view(record, call.service.held_reason(record))
 
 
 async def result(call: Call) -> Response:
@@ -144,7 +149,7 @@ async def _result(call: Call, record: ExecutionRecord) -> Response:
         return Response(200, b"null" if text is None else text.encode())
     if not record.status.terminal:
         headers = (("retry-after", str(RETRY_RESULT_S)),)
-        return json_response(202, execution_view(record), headers=headers)
+        return json_response(202, _view(call, record), headers=headers)
     view = execution_view(record)
     failure = Conflict(record.error_message or f"the execution ended {record.status}", code="execution_failed")
     members = {name: view[name] for name in ("executionId", "errorCode", "errorMessage", "terminalReason")}
@@ -176,7 +181,7 @@ async def executions(call: Call) -> Response:
         limit=call.query.count("limit", default=PAGE_COUNT, highest=MAX_PAGE_COUNT),
         cursor=call.query.text("cursor"),
     )
-    return paged(call, [execution_view(record) for record in page.records], page.cursor)
+    return paged(call, [_view(call, record) for record in page.records], page.cursor)
 
 
 async def history(call: Call) -> Response:
@@ -207,7 +212,7 @@ async def cancel(call: Call) -> Response:
     actor = members.text("actor") or call.caller.name
     members.check()
     record = await call.service.cancel(call.tenant, call.params["id"], reason=reason, actor=actor)
-    return json_response(202, execution_view(record))
+    return json_response(202, _view(call, record))
 
 
 def paged(call: Call, items: list[JsonObject], cursor: str | None) -> Response:

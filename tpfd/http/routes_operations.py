@@ -33,7 +33,7 @@ async def redrive(call: Call) -> Response:
         confirmed_stopped=confirmed_stopped,
         actor=actor,
     )
-    return json_response(202, execution_view(record))
+    return json_response(202, execution_view(record, call.service.held_reason(record)))
 
 
 async def redrive_many(call: Call) -> Response:

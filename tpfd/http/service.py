@@ -143,6 +143,9 @@ class Service(Protocol):
     async def wait_terminal(self, tenant: TenantId, execution_id: str, *, wait_ms: int) -> ExecutionRecord:
         """Returns once terminal, at the limit, or when the daemon drains, whatever the status. Raises NotFound."""
 
+    def held_reason(self, record: ExecutionRecord) -> str | None:
+        """Why this replica leaves an execution that is not over to others; None when it does not."""
+
     async def result_json(self, record: ExecutionRecord) -> str | None:
         """JSON text of the result; None when it has none."""
 

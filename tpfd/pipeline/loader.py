@@ -6,13 +6,10 @@ only through types that hold together.
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterable, Mapping
-
-import attrs
+from collections.abc import Mapping
 
 from tpfd.errors import ConfigError
+from tpfd.pipeline.contract_version import contract_version
 from tpfd.pipeline.declarations import RecordDecl, TypeDecl
 from tpfd.pipeline.model import Pipeline, Step
 from tpfd.pipeline.names import did_you_mean, kebab
@@ -95,7 +92,7 @@ def load_pipeline(
         pipeline_id=kebab(app_name),
         app_name=app_name,
         version=version,
-        contract_version=contract_digest(declared, steps),
+        contract_version=contract_version(declared, steps),
         types=types,
         steps=steps,
         sources=sources,
@@ -106,21 +103,6 @@ def load_pipeline(
         search=search,
         unused_keys=tuple(report.unused),
     )
-
-
-def contract_digest(declared: Mapping[str, TypeDecl], steps: Iterable[Step]) -> str:
-    """Identity of the typed contract: what a stored payload and a step index mean.
-
-    Names of functions, timeouts and transports are not part of it, so that they can change under running executions.
-    """
-    by_name = sorted(declared.values(), key=lambda one: one.name)
-    contract = {
-        "types": [[type(one).__name__, attrs.asdict(one)] for one in by_name],
-        "steps": [
-            [one.step_id, one.kind, one.cardinality, one.input_type, one.output_type, one.accepts] for one in steps
-        ],
-    }
-    return hashlib.sha256(json.dumps(contract, default=str, separators=(",", ":")).encode()).hexdigest()
 
 
 def _read_version(root: Section) -> int:

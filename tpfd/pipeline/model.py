@@ -223,7 +223,7 @@ class Pipeline:
     pipeline_id: str  # appName in kebab case
     app_name: str
     version: int  # of the template language: 2 or 3
-    contract_version: str  # sha256 of types and steps' contracts, hex; changes exactly when those do
+    contract_version: str  # digest of what steps and stored values mean: see `tpfd.pipeline.contract_version`
     types: TypeTable = field(eq=False)
     steps: tuple[Step, ...]
     sources: Mapping[str, ObjectSource] = {}

@@ -11,6 +11,7 @@ from attrs import define
 from tpfd import payloads
 from tpfd.awaits.admission import Admission, Answer
 from tpfd.bell import wait_for
+from tpfd.core.contracts import held_reason
 from tpfd.core.events import Cancel, Event, Redrive
 from tpfd.core.execution import Refused
 from tpfd.core.kinds import EXECUTION, SENT_TRANSPORTS
@@ -90,6 +91,9 @@ class Coordinator:
                 # The poll is for ends that came through another process of a store that does not ring.
                 await wait_for(ticket, 1.0)
         return await self.execution(tenant, execution_id)
+
+    def held_reason(self, record: ExecutionRecord) -> str | None:
+        return None if record.status.terminal else held_reason(record, self.runtime.contracts)
 
     async def result_json(self, record: ExecutionRecord) -> str | None:
         if record.result is None:

@@ -34,7 +34,7 @@ FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
 KEPT_BYTES = 128 * 2**10
 """Of an unreadable message; that much fits into any provider of dead letters."""
-ANSWERED = frozenset({"not_found", "timed_out", "late_completion", "conflicting_completion"})
+ANSWERED = frozenset({"not_found", "timed_out", "late_completion", "conflicting_completion", "contract_changed"})
 """Refusals after which the body is kept with its execution, or as an orphan: there is nothing left to do."""
 UNREADABLE = "unreadable"
 

@@ -90,11 +90,11 @@ class Socket:
             record.tenant_id in (tenant_id, SHARED) and record.pipeline_id == pipeline_id and step_id in self.step_ids
         )
 
-    def queue(self, step_id: str) -> str:
+    def queue(self, contract_version: str, step_id: str) -> str:
         """Partition in which the requests of a step wait for this socket."""
         if self.record.tenant_id == SHARED:
-            return send_partition(self.record.pipeline_id, step_id)
-        return queue_partition(self.record.tenant_id, self.record.pipeline_id, step_id)
+            return send_partition(self.record.pipeline_id, contract_version, step_id)
+        return queue_partition(self.record.tenant_id, self.record.pipeline_id, contract_version, step_id)
 
     async def take(self, limit: int) -> list[Outgoing]:
         """Waits for requests; what is there, at most `limit`."""
@@ -245,11 +245,13 @@ class Sockets:
     async def _take(self, socket: Socket) -> bool:
         """Takes waiting requests into free places; True when there may be more."""
         more = False
+        contract_version = self.runtime.contracts[socket.record.pipeline_id]
         for step_id in socket.step_ids:
             limit = min(socket.free_count, DELIVERY_PAGE)
             if limit <= 0:
                 return False
-            page = await self.runtime.store.query(INTERACTION_HELD, socket.queue(step_id), limit=limit)
+            queue = socket.queue(contract_version, step_id)
+            page = await self.runtime.store.query(INTERACTION_HELD, queue, limit=limit)
             if page.records:
                 taken = await self._deliver(socket, step_id, page.records)
                 more = more or (taken > 0 and len(page.records) == limit)

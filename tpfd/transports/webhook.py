@@ -95,9 +95,8 @@ class WebhookSender:
         """Takes as many waiting requests as there are places and starts them; how many."""
         runtime = self.runtime
         limit = min(self.concurrency - self._in_hand_count, SEND_PAGE)
-        page = await runtime.store.query(
-            INTERACTION_HELD, send_partition(self.pipeline_id, self.step_id), limit=limit
-        )
+        queue = send_partition(self.pipeline_id, runtime.contracts[self.pipeline_id], self.step_id)
+        page = await runtime.store.query(INTERACTION_HELD, queue, limit=limit)
         if not page.records:
             return 0
         # Before they are taken: what is cancelled in between would have to wait for its lease.
