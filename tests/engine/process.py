@@ -67,7 +67,7 @@ class Process:
     _scope: trio.CancelScope = field(factory=trio.CancelScope)
     _connections: list[trio.CancelScope] = field(factory=list)
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    async def run(self, *, task_status: trio.TaskStatus[Process] = trio.TASK_STATUS_IGNORED) -> None:
         """The nursery tree of the daemon, with its drain."""
         with self._scope:
             async with trio.open_nursery() as services:
@@ -82,7 +82,7 @@ class Process:
                             work.start_soon(self.hints.run, work)
                         intake.start_soon(self.sweeper.run)
                         intake.start_soon(self.tidying.run)
-                        task_status.started()
+                        task_status.started(self)
                         await self.draining.wait()
                         self.runtime.bells.ring_all()
                         self.attempts.release_live()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from random import Random
 from typing import Any
 
@@ -114,11 +115,14 @@ class World:
     Attributes:
         nursery: runs processes and providers.
         programs: loaded by every process, if it is not told otherwise.
+        store: of all processes.
+        connect: opens a process's own store, by its name, which is closed when it has ended; None: they share one.
     """
 
     nursery: trio.Nursery
     programs: Mapping[str, Program] = field(factory=dict)
     store: Store = field(factory=ObservedStore)
+    connect: Callable[[str], AbstractAsyncContextManager[Store]] | None = None
     disk: Disk = field(factory=Disk)
     letters: Letters = field(factory=Letters)
     policy: ExecutionPolicy = POLICY
@@ -135,14 +139,25 @@ class World:
 
     async def start(self, name: str = "a", **settings: Any) -> Process:
         """A new process; keywords as in `build`."""
-        process = self.build(name, **settings)
-        await self.nursery.start(process.run)
+        process: Process = await self.nursery.start(self._run, name, settings)
         return process
+
+    async def _run(self, name: str, settings: Mapping[str, Any], *, task_status: trio.TaskStatus[Process]) -> None:
+        if self.connect is None:
+            await self.build(name, **settings).run(task_status=task_status)
+        else:
+            async with self.connect(name) as own:
+                process = self.build(name, store=own, **settings)
+                try:
+                    await process.run(task_status=task_status)
+                finally:
+                    process.gate.dead = True  # whoever still asks for it would meet a store that is being closed
 
     def build(
         self,
         name: str = "a",
         *,
+        store: Store | None = None,
         clock: Clock | None = None,
         gate: Gate | None = None,
         programs: Mapping[str, Program] | None = None,
@@ -157,7 +172,7 @@ class World:
         clock = clock or TrioClock(START_EPOCH_MS)
         runtime = Runtime(
             node=name,
-            store=GatedStore(self.store, gate),
+            store=GatedStore(self.store if store is None else store, gate),
             policy=self.policy,
             settings=evolve(self.settings, **settings),
             clock=clock,

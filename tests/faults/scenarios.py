@@ -267,7 +267,7 @@ def removed(stage: Stage) -> None:
 # ── lists ──
 
 LISTS: Functions = {"begin": begin, "parse": parse, "finish": finish}
-IN_ORDER = service("finish", "Answer", "Line", more="parallelism: SEQUENTIAL")
+IN_ORDER = service("finish", "Answer", "Line", more=f"{INLINE}, parallelism: SEQUENTIAL")
 
 
 def asking(cardinality: str) -> str:

@@ -11,13 +11,13 @@ import trio
 from attrs import define, evolve, field
 
 from tests.engine.gate import Gate, When
-from tests.engine.observed import ObservedStore
 from tests.engine.pipelines import Batch
 from tests.engine.world import POLICY, SETTINGS, Envelope, Lost, Process, Provider, S, World, echo
 from tests.faults.around import Folder, Receiver
 from tests.faults.brokered import Topics
 from tests.faults.invariants import Promises, check_invariants
-from tests.faults.stores import MirroredStore
+from tests.faults.stores import Shared
+from tpfd.bell import Bell, wait_for
 from tpfd.core.events import ExecutionPolicy
 from tpfd.core.kinds import EXECUTION, INTERACTION
 from tpfd.core.records import ExecutionRecord, InteractionRecord
@@ -27,6 +27,9 @@ from tpfd.program import Program
 
 T = TypeVar("T")
 FAST = evolve(POLICY, max_retries=1, backoff=Backoff(5_000, 2.0, 60_000, 0.0))
+LOOK_S = 1.0
+NEWS_S = 0.2
+"""Until a client knows of what has just been written."""
 Point = tuple[int, When]
 __all__ = ["Batch", "Point", "Scenario", "Stage", "row"]
 
@@ -78,19 +81,26 @@ class Stage:
     effect_names: list[str] = field(factory=list)
     _crash_at: Point | None = None
     _count: int = 0
+    _written: Bell = field(factory=Bell)
 
     def __attrs_post_init__(self) -> None:
         self.receiver = Receiver(self.world.nursery, self._call_back)
         self.topics = Topics(self.world.nursery, echo)
+        self.world.observed.on_write = lambda _: self._written.ring()
 
     @classmethod
     async def play(
-        cls, scenario: Scenario, crash_at: Point | None, opened: AbstractAsyncContextManager[ObservedStore]
+        cls, scenario: Scenario, crash_at: Point | None, opened: AbstractAsyncContextManager[Shared]
     ) -> tuple[Stage, list[str]]:
         """Runs a scenario with one crash (or none); the stage, and what is wrong with what is left."""
-        async with opened as store, trio.open_nursery() as nursery:
-            settings = evolve(SETTINGS, live_idle_ms=8_000)
-            world = World(nursery=nursery, store=store, policy=scenario.policy, settings=settings)
+        async with opened as shared, trio.open_nursery() as nursery:
+            world = World(
+                nursery=nursery,
+                store=shared.observed,
+                connect=shared.connect,
+                policy=scenario.policy,
+                settings=evolve(SETTINGS, live_idle_ms=8_000),
+            )
             world.load(*scenario.programs)
             stage = cls(world, scenario, crash_at=crash_at)
             await stage.start()
@@ -107,8 +117,7 @@ class Stage:
             for process in world.processes:
                 process.kill()
             violations = check_invariants(world.observed, world.disk, world.letters.arrived, stage.promises)
-            if isinstance(store, MirroredStore):
-                violations += [f"0: {difference}" for difference in await store.differences()]
+            violations += [f"0: {difference}" for difference in await shared.differences()]
             nursery.cancel_scope.cancel("the run is over")
         return stage, violations
 
@@ -206,9 +215,14 @@ class Stage:
         return [one for one in rows if is_open is None or one.status.open is is_open]
 
     async def until(self, condition: Callable[[], bool], within_s: float = 3600.0) -> None:
+        """Waits until something is so: it looks soon after a write, and now and then for what nobody writes down."""
         with trio.fail_after(within_s):
-            while not condition():
-                await trio.sleep(0.2)
+            while True:
+                ticket = self._written.ticket()
+                if condition():
+                    return
+                await wait_for(ticket, LOOK_S)
+                await trio.sleep(NEWS_S)
 
     async def until_status(self, execution_id: str, *statuses: S) -> None:
         await self.until(lambda: self.record(execution_id).status in statuses)

@@ -1,7 +1,15 @@
 """The crash matrix: each scenario is cut before and after each of its effects, and must come to the same end.
 
 Over the store in memory it has no blank. Over the others it is a sample, drawn evenly, because their decisions are the
-same functions; ``pytest tests/faults --full`` cuts everywhere, which takes an hour and more over DynamoDB.
+same functions; ``pytest tests/faults --full`` cuts everywhere, which takes the better part of an hour over DynamoDB.
+
+There each process has a store of its own, and every decision is judged by what it was made over. So a rule of their
+caches that is broken shows, where it misleads somebody:
+
+* SQLite keeps rows although ``data_version`` has moved: the scenarios with a process beside, the only ones in which a
+  process meets what was written since it last looked.
+* DynamoDB's beliefs go without the condition that proves them: the same; the demoted stream never ends.
+* A decision that writes nothing goes unproven there: wherever a socket is looked for.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def violations(scenario: Scenario, crash_at: Point | None = None) -> set[int]:
     """The invariants that are violated; what the scenario itself makes of it is no matter here."""
 
     async def tolerant(stage: Stage) -> None:
-        with trio.move_on_after(500):
+        with trio.move_on_after(500), suppress(Conflict):
             await scenario.act(stage)
 
     _, found = virtual.run(partial(Stage.play, evolve(scenario, act=tolerant), crash_at, memory()))

@@ -56,7 +56,8 @@ async def leave(store: MatrixStore, folder: Path, row_count: int) -> tuple[int, 
         return Line(next(numbers), LARGE)
 
     async with store.open(folder) as opened, trio.open_nursery() as nursery:
-        world = World(nursery=nursery, store=opened, policy=evolve(POLICY, succeeded_ttl_ms=KEPT_MS))
+        policy = evolve(POLICY, succeeded_ttl_ms=KEPT_MS)
+        world = World(nursery=nursery, store=opened.observed, connect=opened.connect, policy=policy)
         world.load(program(BEGIN + service("differ", "Row", "Line"), {"begin": begin, "differ": differ}))
         gate = MortalGate("a", dies=lambda: len(_rows(world, MANIFEST, CHUNK)) == row_count)
         a = await world.start("a", gate=gate)
