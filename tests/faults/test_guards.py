@@ -13,8 +13,8 @@ from attrs import evolve
 
 from tests.engine import virtual
 from tests.engine.gate import When
-from tests.engine.pipelines import batch
-from tests.faults.scenarios import LIVE, QUICK, SCALAR, SLOW, demotion, live, scalar, submit
+from tests.engine.pipelines import BEGIN, batch, begin, program, service, waiting
+from tests.faults.scenarios import API, LIVE, QUICK, SCALAR, SLOW, demotion, live, scalar, slowly, submit
 from tests.faults.stage import Point, Scenario, Stage, row
 from tests.faults.stores import memory
 from tpfd.core import admission, cleanup, commit, dispatching, itemised, moves
@@ -76,7 +76,12 @@ AWAIT = Scenario("scalar", (SCALAR,), scalar, nothing)
 LIVE_STREAM = Scenario("live", (LIVE,), live, nothing)
 PARKED = Scenario("demotion", (LIVE,), demotion, nothing)
 OVERTAKEN = Scenario("slow owner", (SLOW,), slow_owner, nothing)
-ANSWERED_TWICE = Scenario("two answers", (SCALAR,), two_answers, nothing)
+SLOW_END = program(
+    BEGIN + waiting(output_type="Row", transport=API) + service("slowly", "Row", "Line"),
+    {"begin": begin, "slowly": slowly},
+)
+"""What follows the answer takes so long that another one comes before the end, in any order of tasks."""
+ANSWERED_TWICE = Scenario("two answers", (SLOW_END,), two_answers, nothing)
 CANCELLED = Scenario("cancel", (LIVE,), cancel_and_answer, nothing, quiet_s=20)
 
 
