@@ -178,10 +178,11 @@ class Applier:
 
     def park_scalar(self, claimed: ExecutionRecord, terms: AwaitTerms, question: str = "q") -> Transition | Refused:
         unit = ids.unit_id(claimed.execution_id, terms.step_index)
-        return self.transact(
+        parked: dispatching.Parked = self.transact(
             dispatching.scalar_reads(claimed, unit),
             lambda seen: dispatching.park_scalar(seen, claimed, terms, request(0, question), self.now, self.policy),
         )
+        return parked.outcome
 
     def open_stream(self, claimed: ExecutionRecord, terms: AwaitTerms) -> UnitRecord | Refused:
         return self.transact(

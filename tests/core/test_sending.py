@@ -10,6 +10,7 @@ from tpfd.core import admission, sending
 from tpfd.core.admission import Ended, Verdict
 from tpfd.core.kinds import INTERACTION, INTERACTION_DUE, INTERACTION_HELD, send_partition
 from tpfd.core.records import (
+    ExecutionRecord,
     ExecutionStatus,
     FactType,
     InteractionRecord,
@@ -43,13 +44,26 @@ class Sender(Applier):
         )
 
     def give_up(
-        self, item_index: int = 0, message: str = "gone for good", seen: InteractionRecord | None = None
+        self,
+        item_index: int = 0,
+        message: str = "gone for good",
+        seen: InteractionRecord | None = None,
+        *,
+        rejected: bool = False,
     ) -> Ended:
         seen = seen or self.interaction(item_index)
         ended: Ended = self.transact(
-            admission.reads(seen), lambda found: admission.fail(found, seen, message, self.now, self.policy)
+            admission.reads(seen),
+            lambda found: admission.fail(found, seen, message, self.now, self.policy, rejected=rejected),
         )
         return ended
+
+    def item_of(self, seen: InteractionRecord) -> ExecutionRecord | None:
+        """Who asks, if an item of it can be rejected alone."""
+        found: ExecutionRecord | None = self.transact(
+            admission.reads(seen), lambda snapshot: admission.item_of(snapshot, seen)
+        )
+        return found
 
     def queued(self) -> list[int]:
         """Items in the queue of the step."""

@@ -188,6 +188,7 @@ class World:
         sockets = ProviderSockets(runtime=runtime, envelopes=EnvelopeWriter(keys[0] if keys else None))
         keeper = LeaseKeeper(runtime)
         rejects = MemoryRejects(1000)
+        rejecting = Rejecting(runtime=runtime, sink=rejects, include_payload=True, fail_pipeline=fail_pipeline)
         attempts = Attempts(
             runtime=runtime,
             keeper=keeper,
@@ -197,10 +198,12 @@ class World:
                 for one in runtime.programs.values()
                 if one.pipeline.output is not None
             },
-            rejects=Rejecting(runtime=runtime, sink=rejects, include_payload=True, fail_pipeline=fail_pipeline),
+            rejects=rejecting,
         )
         claims = ClaimLoop(runtime, attempts.run, hinted=hinting is not None)
-        admission = Admission(runtime=runtime, sessions=sessions, outlet=sockets, commit=claims.commit, keys=keys)
+        admission = Admission(
+            runtime=runtime, sessions=sessions, outlet=sockets, commit=claims.commit, rejects=rejecting, keys=keys
+        )
         sweeper = Sweeper(
             runtime=runtime,
             deadlines=admission,

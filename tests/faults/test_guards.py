@@ -17,7 +17,7 @@ from tests.engine.pipelines import BEGIN, batch, begin, program, service, waitin
 from tests.faults.scenarios import API, LIVE, QUICK, SCALAR, SLOW, demotion, live, scalar, slowly, submit
 from tests.faults.stage import Point, Scenario, Stage, row
 from tests.faults.stores import memory
-from tpfd.core import admission, cleanup, commit, dispatching, itemised, moves
+from tpfd.core import admission, cleanup, commit, dispatching, endings, itemised, moves
 from tpfd.core.publication import Complete, next_step
 from tpfd.core.records import InteractionStatus
 from tpfd.core.transact import Decision, Need, Snapshot
@@ -161,13 +161,13 @@ def without_clean_up(patch: pytest.MonkeyPatch) -> None:
 
 def without_look_at_the_parent(patch: pytest.MonkeyPatch) -> None:
     """5: an answer is admitted although its execution is over."""
-    original = admission._scene
+    original = endings.scene_of
 
     def blind(*args: Any) -> Any:
         scene = original(*args)
         return scene if scene is None or isinstance(scene, Need) else evolve(scene, over=False)
 
-    patch.setattr(admission, "_scene", blind)
+    patch.setattr(admission, "scene_of", blind)
     patch.setattr(cleanup, "release_page", lambda *args, **named: Decision(()))
 
 

@@ -166,7 +166,7 @@ GUARDS: Mapping[str, Guard] = {
     # 5: nothing is left below an end
     "nothing-admitted-after-the-end": Guard(
         lambda: (
-            _changed(admission, "_scene", lambda scene: evolve(scene, over=False) if hasattr(scene, "over") else scene),
+            _changed(admission, "scene_of", lambda seen: evolve(seen, over=False) if hasattr(seen, "over") else seen),
         ),
         ENDS,
     ),

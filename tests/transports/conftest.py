@@ -15,8 +15,8 @@ from tests.engine.world import World
 
 HERE = Path(__file__).parent
 VIRTUAL = {
-    "test_broker_answers.py", "test_broker_link.py", "test_sqs_await.py", "test_webhook_failures.py",
-    "test_webhook_sender.py",
+    "test_broker_answers.py", "test_broker_link.py", "test_dispatched_count.py", "test_sqs_await.py",
+    "test_unsendable.py", "test_webhook_failures.py", "test_webhook_sender.py",
 }  # fmt: skip
 """Modules whose tests run on virtual time; the others have real sockets."""
 

@@ -15,18 +15,18 @@ from attrs import define, frozen
 
 from tpfd import payloads
 from tpfd.awaits import answers
-from tpfd.awaits.ports import Outlet
+from tpfd.awaits.ports import Outlet, UnsentSink
 from tpfd.awaits.sessions import Sessions
 from tpfd.codec.strict_json import parse_json
-from tpfd.core import admission, late, tokens
+from tpfd.core import admission, awaits, late, tokens
 from tpfd.core.admission import Ended, Verdict
-from tpfd.core.contracts import held_reason
+from tpfd.core.contracts import held_reason, runs_here
 from tpfd.core.kinds import INTERACTION, LATE
 from tpfd.core.late import LateReason
 from tpfd.core.records import InteractionRecord, TenantId
 from tpfd.core.tokens import Claims, SigningKey
 from tpfd.core.transact import Read
-from tpfd.errors import Conflict, MalformedError, NotFound, TimedOut, TokenRejected, TpfdError
+from tpfd.errors import Conflict, DispatchError, MalformedError, NotFound, TimedOut, TokenRejected, TpfdError
 from tpfd.pipeline.model import Correlation
 from tpfd.program import Program
 from tpfd.runtime import CommitDue, Runtime
@@ -58,6 +58,7 @@ class Admission:
 
     Attributes:
         commit: commits what makes executions due, and may begin with them at once.
+        rejects: where items go that can never be sent, of steps that recover.
         keys: secrets of resume tokens; the first signs, all verify.
     """
 
@@ -65,6 +66,7 @@ class Admission:
     sessions: Sessions
     outlet: Outlet
     commit: CommitDue
+    rejects: UnsentSink
     keys: Sequence[SigningKey] = ()
 
     async def complete(self, answer: Answer) -> tuple[InteractionRecord, bool]:
@@ -158,15 +160,43 @@ class Admission:
         return ended
 
     async def give_up(self, seen: InteractionRecord, message: str) -> Ended:
-        """Ends an interaction that can never be sent, and with it its execution. Raises StoreError."""
-        ended = await self.runtime.store.transact(
-            admission.reads(seen),
-            functools.partial(
-                admission.fail, seen=seen, message=message, now=self.runtime.now(), policy=self.runtime.policy
-            ),
+        """Ends an interaction that can never be sent: with its execution, or with its item if the step recovers.
+
+        An item is in the reject sink before anything says that it is done. If this process dies in between, the
+        request comes back with its lease, cannot be sent again, and the item is rejected once more.
+
+        Raises:
+            StoreError: nothing was decided; doing it again is harmless.
+        """
+        rejected = False
+        if self._recovers(seen):
+            asks = await self.runtime.store.transact(
+                admission.reads(seen), functools.partial(admission.item_of, seen=seen)
+            )
+            if asks is not None:
+                try:
+                    await self.rejects.reject_unsent(asks, seen, message)
+                    rejected = True
+                except DispatchError as error:
+                    message = f"{message}; and its item could not be rejected: {error.message}"
+        fail = functools.partial(
+            admission.fail,
+            seen=seen,
+            message=message,
+            now=self.runtime.now(),
+            policy=self.runtime.policy,
+            rejected=rejected,
         )
+        ended = await self.commit(admission.reads(seen), fail, 1)
         self.tell(seen, ended, None)
         return ended
+
+    def _recovers(self, seen: InteractionRecord) -> bool:
+        """Whether the step that asks hands items on which it fails to the reject sink."""
+        if not runs_here(seen, self.runtime.contracts):
+            return False
+        program = self.runtime.program(seen.pipeline_id)
+        return program.recovers(program.step(seen.step_index))
 
     def tell(self, seen: InteractionRecord, ended: Ended, value: Any) -> None:
         """Passes on, as hints, what a transaction has made of an interaction."""
@@ -174,6 +204,7 @@ class Admission:
         step = (seen.pipeline_id, seen.step_id)
         if ended.verdict is Verdict.ADMITTED:
             runtime.metrics.completions_admitted.add(*step)
+        if ended.verdict in (Verdict.ADMITTED, Verdict.REJECTED):
             self._count(seen, ended)
         if ended.interaction is not None and not ended.interaction.status.open:
             if ended.verdict is Verdict.ADMITTED:
@@ -191,14 +222,15 @@ class Admission:
             runtime.bells.facts.ring()
 
     def _count(self, seen: InteractionRecord, ended: Ended) -> None:
-        """What an admitted answer is beyond that."""
+        """What an admitted answer, or a rejected item, is beyond that."""
         metrics, step = self.runtime.metrics, (seen.pipeline_id, seen.step_id)
         if not seen.itemised:
             metrics.units_terminal.add(*step, "COMPLETED")
             metrics.unit_duration_s.observe((self.runtime.now() - seen.created_epoch_ms) / 1000, *step)
             return
         metrics.items_completed.add(*step)
-        if not ended.due and self.sessions.find(seen.interaction_id) is None:
+        held = ended.verdict is Verdict.ADMITTED and not ended.due
+        if held and self.sessions.find(seen.interaction_id) is None:
             # No session of ours waits for it and it is not parked yet: it is kept until it is wanted.
             metrics.completions_held.add(*step)
 
@@ -257,6 +289,11 @@ class Admission:
             return Conflict(
                 f"{name} was already completed with another payload, which stands; this one is kept for the record",
                 code="conflicting_completion",
+            )
+        if awaits.was_rejected(interaction):
+            return Conflict(
+                f"{name} could not be sent and its item was rejected; this completion is kept for the record",
+                code="late_completion",
             )
         if verdict is Verdict.TIMED_OUT:
             return TimedOut(f"{name} timed out before this completion came; it is kept for the record")

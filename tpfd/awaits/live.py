@@ -23,7 +23,7 @@ from tpfd.awaits.sessions import LiveSession, Sessions
 from tpfd.bell import wait_for
 from tpfd.codec.digests import digest
 from tpfd.core import dispatching, ids
-from tpfd.core.awaits import AwaitTerms, Request, answer_of
+from tpfd.core.awaits import AwaitTerms, Request, answer_of, was_rejected
 from tpfd.core.budget import Place
 from tpfd.core.dispatching import DISPATCH_PAGE, Opened, OpenedItem, OpenedItems
 from tpfd.core.execution import Refused
@@ -89,6 +89,7 @@ class LiveAwaits:
             opened = await self._open_page(record, unit.unit_id, terms, [request for request, _ in requests], ())
             for item in opened.items:
                 _check(item)
+            self._count_out(opened)
             # An item that was rejected on its way here leaves a gap, and counts.
             count = max(count, *(item.place + 1 for item in page))
             if terms.pulled:
@@ -173,9 +174,15 @@ class LiveAwaits:
                     queued = True
         finally:
             self.outlet.release(*step, unused, opened.occupied)
-        self.runtime.metrics.interactions_dispatched.add(*step, count=len(opened.items))
+        self._count_out(opened)
         if queued:
             self.runtime.bells.queue.ring()
+
+    def _count_out(self, opened: OpenedItems) -> None:
+        """Counts what the opening itself has handed out; what waits is counted by whoever takes it."""
+        first = opened.items[0].record
+        count = sum(item.first_out for item in opened.items)
+        self.runtime.metrics.interactions_dispatched.add(first.pipeline_id, first.step_id, count=count)
 
     async def _open_page(
         self,
@@ -231,11 +238,12 @@ class LiveAwaits:
             ticket = session.told.ticket()
             while session.answered:
                 interaction, value = session.answered.popleft()
-                if value is None:
-                    value = await payloads.value_of(
-                        self.runtime, program, interaction.tenant_id, answer_of(interaction)
-                    )
-                await send.send(Item(interaction.item_index, value))
+                if not was_rejected(interaction):
+                    if value is None:
+                        value = await payloads.value_of(
+                            self.runtime, program, interaction.tenant_id, answer_of(interaction)
+                        )
+                    await send.send(Item(interaction.item_index, value))
                 session.window.hand_on(interaction.interaction_id)
                 session.records.pop(interaction.interaction_id, None)
                 session.freed.ring()

@@ -1,4 +1,4 @@
-"""What the waiting side needs from a transport that hands requests to the outside."""
+"""What the waiting side needs from its neighbours: the way out for requests, and for items that have none."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from tpfd.core.budget import Place
-from tpfd.core.records import InteractionRecord, JsonText, TenantId
+from tpfd.core.records import ExecutionRecord, InteractionRecord, JsonText, TenantId
 
 
 class Outlet(Protocol):
@@ -30,3 +30,19 @@ class Outlet(Protocol):
 
     def settled(self, record: InteractionRecord) -> None:
         """An interaction is over; the socket that held it, if it is one of ours, has a free place again."""
+
+
+class UnsentSink(Protocol):
+    """The reject sink, for items whose request can never be sent."""
+
+    async def reject_unsent(self, record: ExecutionRecord, asked: InteractionRecord, message: str) -> None:
+        """Keeps the item, as durably as the provider can.
+
+        Args:
+            record: the execution that asks, of a pipeline that is loaded here as it asked.
+            message: why it cannot be sent.
+
+        Raises:
+            DispatchError: the sink failed and the policy is to fail the pipeline.
+            StoreError: the item could not be read.
+        """

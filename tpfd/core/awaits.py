@@ -16,11 +16,15 @@ from tpfd.core import ids
 from tpfd.core.records import (
     ExecutionRecord,
     InteractionRecord,
+    InteractionStatus,
     JsonText,
     Payload,
     UnitRecord,
     UnitStatus,
 )
+
+NOTHING = Payload(type_name="", json=JsonText("null"))
+"""Stands in the place of an item that was rejected: what goes on with it is done, without an output."""
 
 
 @frozen(kw_only=True)
@@ -157,8 +161,15 @@ class Completion:
         return hashlib.sha256(self.response.encode()).hexdigest()
 
 
+def was_rejected(record: InteractionRecord) -> bool:
+    """Whether it could never be sent and its item was rejected: it is done, and has no answer."""
+    return record.status is InteractionStatus.COMPLETED and not record.response_digest
+
+
 def answer_of(record: InteractionRecord) -> Payload:
-    """The admitted answer as the input of what comes behind the await."""
+    """The admitted answer as the input of what comes behind the await; NOTHING if its item was rejected."""
+    if was_rejected(record):
+        return NOTHING
     return Payload(
         type_name=record.output_type,
         json=record.response,

@@ -41,7 +41,7 @@ class Opened(StrEnum):
 
     SENT = "sent"  # new or opened again
     ATTACHED = "attached"  # it is out already
-    ANSWERED = "answered"  # hand it on from its record
+    ANSWERED = "answered"  # hand it on from its record, unless it was rejected
     ENDED = "ended"  # it timed out, failed or was cancelled: the execution cannot go on
     CHANGED = "changed"  # the same item has another content now: the source changed under a retry
 
@@ -58,6 +58,13 @@ class OpenedItem:
     record: InteractionRecord
     place: Place | None = None
 
+    @property
+    def first_out(self) -> bool:
+        """This write was the first to hand it to its transport: to a socket, or to be listed."""
+        record = self.record
+        out = self.opened is Opened.SENT and record.status is InteractionStatus.DISPATCHED
+        return out and (record.version == 1 or record.send_count == 1)
+
 
 @frozen
 class OpenedItems:
@@ -70,6 +77,18 @@ class OpenedItems:
     items: tuple[OpenedItem, ...] = ()
     refused: Refused | None = None
     occupied: frozenset[int] = frozenset()
+
+
+@frozen
+class Parked:
+    """What came of a scalar await.
+
+    Attributes:
+        asked: the question; None: none was opened.
+    """
+
+    outcome: Outcome
+    asked: OpenedItem | None = None
 
 
 def owned(record: ExecutionRecord | None, fence: int) -> Refused | None:
@@ -213,14 +232,14 @@ def park_scalar(
     request: Request,
     now: int,
     policy: ExecutionPolicy,
-) -> Decision[Outcome]:
+) -> Decision[Parked]:
     """Asks the one question of a scalar await and parks the execution on it, in one transaction.
 
     If the answer is there already (a re-drive), the execution goes straight on behind the await.
     """
     record = snapshot.get(EXECUTION.key_of(claimed))
     if lost := owned(record, claimed.fence):
-        return Decision(lost)
+        return Decision(Parked(lost))
     assert record is not None
     unit_id = ids.unit_id(record.execution_id, terms.step_index)
     unit = snapshot.get(UNIT.key(record.tenant_id, unit_id))
@@ -229,14 +248,14 @@ def park_scalar(
     event = Suspend(fence=claimed.fence, unit_id=unit_id, step_index=terms.step_index, input=asked)
     outcome = execution.apply(record, event, now, policy)
     if isinstance(outcome, Refused):
-        return Decision(outcome)
+        return Decision(Parked(outcome))
     if unit is None or interaction is None:
         unit = awaits.new_unit(record, terms, itemised=False, now=now)
         interaction = interacting.opened(
             record, unit, terms, request, causation_id=execution.transition_key(record), place=None, now=now
         )
     elif interaction.request_digest != request.digest:
-        return Decision(Refused("source_changed", f"step {terms.step_id} was asked something else before"))
+        return Decision(Parked(Refused("source_changed", f"step {terms.step_id} was asked something else before")))
     elif interaction.status is InteractionStatus.COMPLETED:
         return _go_on(outcome, unit, awaits.answer_of(interaction), now, policy)
     else:
@@ -251,16 +270,17 @@ def park_scalar(
         stepId=terms.step_id,
         deadlineEpochMs=interaction.deadline_epoch_ms,
     )
-    return Decision(outcome, puts=(outcome.record, unit, interaction), facts=(dispatched, *outcome.facts))
+    parked = Parked(outcome, OpenedItem(Opened.SENT, interaction))
+    return Decision(parked, puts=(outcome.record, unit, interaction), facts=(dispatched, *outcome.facts))
 
 
 def _go_on(
     suspended: Transition, unit: UnitRecord, answer: Payload, now: int, policy: ExecutionPolicy
-) -> Decision[Outcome]:
+) -> Decision[Parked]:
     """Releases in the same breath what was just suspended."""
     event = Release(unit_id=unit.unit_id, step_index=unit.continue_index, input=answer)
     released = execution.follow(suspended, event, now, policy)
     if isinstance(released, Refused):
-        return Decision(released)
+        return Decision(Parked(released))
     done = awaits.moved_unit(unit, UnitStatus.COMPLETED, now)
-    return Decision(released, puts=(released.record, done), facts=released.facts)
+    return Decision(Parked(released), puts=(released.record, done), facts=released.facts)

@@ -230,10 +230,17 @@ def completed(record: InteractionRecord, completion: Completion, now: int) -> In
     )
 
 
+def rejected(record: InteractionRecord, message: str, now: int) -> InteractionRecord:
+    """It can never be sent and its item was rejected: done, without an answer. Final."""
+    return evolve(
+        ended(record, InteractionStatus.COMPLETED, now, message), dispatch_due_epoch_ms=None, completed_epoch_ms=now
+    )
+
+
 def ended(
     record: InteractionRecord, status: InteractionStatus, now: int, message: str | None = None
 ) -> InteractionRecord:
-    """The interaction is over without an answer: TIMED_OUT, FAILED or CANCELLED."""
+    """The interaction is over without an answer: TIMED_OUT, FAILED or CANCELLED, or rejected."""
     return evolve(
         record,
         status=status,

@@ -28,7 +28,6 @@ from tpfd.core.records import (
     FactType,
     InteractionRecord,
     InteractionStatus,
-    JsonText,
     Payload,
     ResultShape,
     TerminalReason,
@@ -110,7 +109,7 @@ def is_parked_on(execution_record: ExecutionRecord, unit: UnitRecord) -> bool:
 
 
 def child_of(parent: ExecutionRecord, unit: UnitRecord, interaction: InteractionRecord, now: int) -> ExecutionRecord:
-    """The child that continues an answered item."""
+    """The child that continues an answered item; of one that was rejected it only counts, without an output."""
     return ExecutionRecord(
         tenant_id=parent.tenant_id,
         execution_id=ids.child_id(unit.unit_id, interaction.item_index),
@@ -253,7 +252,7 @@ def _skipped(parent: ExecutionRecord, unit: UnitRecord, item_index: int, now: in
         version=1,
         step_index=unit.suffix_stop_index,
         stop_index=unit.suffix_stop_index,
-        input=Payload(type_name="", json=JsonText("null")),
+        input=awaits.NOTHING,
         trace_parent=parent.trace_parent,
         parent_execution_id=parent.execution_id,
         unit_id=unit.unit_id,

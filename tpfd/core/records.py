@@ -260,10 +260,10 @@ class InteractionRecord:
     request_stored_id: str | None = None  # PayloadManifest of a large request
     request_count: int | None = None  # items of a MANY request (a JSON array); None: one value
     request_digest: str  # sha256 of the request
-    response: JsonText | None = None  # None until COMPLETED, or stored apart
+    response: JsonText | None = None  # None until COMPLETED, or stored apart, or it was rejected
     response_stored_id: str | None = None  # PayloadManifest of a large response
     response_count: int | None = None  # items of a MANY response; None: one value
-    response_digest: str = ""  # sha256 of the response; "" until COMPLETED
+    response_digest: str = ""  # sha256 of the response; "" until COMPLETED; with COMPLETED: it was rejected
     transport_type: str
     transport_metadata: Mapping[str, str] = {}
     delivery: str | None = None  # socket that holds it; None: nobody does

@@ -159,21 +159,24 @@ def assemble(
     envelopes = EnvelopeWriter(keys[0] if keys else None)
     sockets = ProviderSockets(runtime=runtime, envelopes=envelopes)
     keeper = LeaseKeeper(runtime)
+    rejecting = Rejecting(
+        runtime=runtime,
+        sink=providers.item_rejects(config, queues),
+        include_payload=config.item_rejects.include_payload,
+        fail_pipeline=config.item_rejects.publish_failure_policy == "FAIL_PIPELINE",
+    )
     attempts = Attempts(
         runtime=runtime,
         keeper=keeper,
         live=LiveAwaits(runtime=runtime, sessions=sessions, outlet=sockets),
         publishers=object_providers.publishers(programs, clock, runtime.metrics),
         openers={one.program.pipeline_id: one.source.open_object for one in inputs},
-        rejects=Rejecting(
-            runtime=runtime,
-            sink=providers.item_rejects(config, queues),
-            include_payload=config.item_rejects.include_payload,
-            fail_pipeline=config.item_rejects.publish_failure_policy == "FAIL_PIPELINE",
-        ),
+        rejects=rejecting,
     )
     claims = ClaimLoop(runtime, attempts.run, hinted=hinting is not None)
-    admission = Admission(runtime=runtime, sessions=sessions, outlet=sockets, commit=claims.commit, keys=keys)
+    admission = Admission(
+        runtime=runtime, sessions=sessions, outlet=sockets, commit=claims.commit, rejects=rejecting, keys=keys
+    )
     letters = providers.dead_letters(config, queues)
     sweeper = Sweeper(
         runtime=runtime,

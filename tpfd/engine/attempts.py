@@ -18,7 +18,7 @@ from tpfd import payloads
 from tpfd.boundaries import contained
 from tpfd.codec.digests import digest
 from tpfd.core import dispatching, ids, itemised
-from tpfd.core.awaits import AwaitTerms, Request
+from tpfd.core.awaits import NOTHING, AwaitTerms, Request
 from tpfd.core.events import (
     AttemptEvent,
     Break,
@@ -151,6 +151,8 @@ class Attempts:
     async def _segment(self, lease: Lease) -> AttemptEvent | None:
         record, runtime = lease.record, self.runtime
         program = runtime.program(record.pipeline_id)
+        if record.input == NOTHING:
+            return Complete(fence=record.fence, result=None)
         publisher = self.publishers.get(record.pipeline_id) if record.parent_execution_id is None else None
         if publisher is not None and await self._adopted(publisher, record):
             return Complete(fence=record.fence, result=None, published=True)
@@ -228,7 +230,7 @@ class Attempts:
         slot = f"request.{terms.step_index}.0"
         payload = await payloads.stored(runtime, record.tenant_id, record.execution_id, slot, payload)
         request = Request(0, payload.json, digest(ask.text), ask.business_key, payload.stored_id, ask.item_count)
-        outcome = await runtime.store.transact(
+        parked = await runtime.store.transact(
             dispatching.scalar_reads(record, ids.unit_id(record.execution_id, terms.step_index)),
             functools.partial(
                 dispatching.park_scalar,
@@ -239,7 +241,10 @@ class Attempts:
                 policy=runtime.policy,
             ),
         )
-        self._done(outcome)
+        self._done(parked.outcome)
+        if parked.asked is not None and parked.asked.first_out:
+            # One that waits is counted by whoever takes it.
+            runtime.metrics.interactions_dispatched.add(record.pipeline_id, terms.step_id)
         runtime.bells.queue.ring()
 
     async def _park(self, record: ExecutionRecord, await_index: int, count: int) -> None:

@@ -8,10 +8,12 @@ from typing import Protocol
 
 from attrs import define
 
-from tpfd.core.records import ExecutionRecord
+from tpfd import payloads
+from tpfd.core.awaits import question_of
+from tpfd.core.records import ExecutionRecord, InteractionRecord
 from tpfd.dispatch.protocol import ItemReject
 from tpfd.engine.calls import Rejection, work_key
-from tpfd.errors import DispatchError, TpfdError
+from tpfd.errors import DispatchError, TpfdError, TransportError
 from tpfd.ops.logs import get_logger
 from tpfd.program import Program
 from tpfd.runtime import Runtime
@@ -28,7 +30,7 @@ class Sink(Protocol):
 
 @define(eq=False, kw_only=True)
 class Rejecting:
-    """A ``RejectSink`` over a provider.
+    """A ``RejectSink`` over a provider, and the sink of awaits whose request can never be sent.
 
     Attributes:
         include_payload: whether the item itself goes along; else only its fingerprint.
@@ -50,6 +52,22 @@ class Rejecting:
             if self.fail_pipeline:
                 raise
             log.error("reject_sink_failed", execution_id=record.execution_id, lost=len(rejects), message=error.message)
+
+    async def reject_unsent(self, record: ExecutionRecord, asked: InteractionRecord, message: str) -> None:
+        """See ``tpfd.awaits.ports.UnsentSink``."""
+        program = self.runtime.program(record.pipeline_id)
+        rejection = Rejection(
+            program.step(asked.step_index),
+            "item",
+            await payloads.any_value_of(self.runtime, program, asked.tenant_id, question_of(asked)),
+            1,
+            TransportError(message, retryable=False),
+            # A child is one item of its parent's stream.
+            asked.item_index if asked.itemised else record.item_index,
+            asked.send_count - 1,
+            0,  # what can be tried again is, until its deadline: no number limits it
+        )
+        await self.reject(record, [rejection])
 
     def _reject(self, program: Program, record: ExecutionRecord, rejection: Rejection) -> ItemReject:
         text = _text(program, rejection.sample)

@@ -7,7 +7,8 @@ or when the link closes, is *let go*, many by one transaction: from then on it i
 when a process dies.
 
 A request that cannot be sent for now is tried again, with growing pauses, as long as it is open; one that can never be
-sent ends its interaction. The outbox is bounded by the link's credit, so a broker that is slow slows down whoever asks.
+sent ends its interaction, and with it its execution, or only its item if the step recovers. The outbox is bounded by
+the link's credit, so a broker that is slow slows down whoever asks.
 """
 
 from __future__ import annotations

@@ -293,8 +293,14 @@ class Sockets:
         for interaction in delivered.taken:
             metrics.permit_wait_s.observe((now - interaction.created_epoch_ms) / 1000, *step)
             metrics.permit_outcomes.add(*step, "acquired" if interaction.send_count == 1 else "reused")
+            self._count_first(interaction)
             socket.push(interaction, socket.write(interaction, texts[interaction.interaction_id]))
         return len(delivered.taken)
+
+    def _count_first(self, record: InteractionRecord) -> None:
+        """Counts a request that goes out, unless it has been out before."""
+        if record.send_count == 1:
+            self.runtime.metrics.interactions_dispatched.add(record.pipeline_id, record.step_id)
 
     # ── leases of all sockets ──
 
@@ -341,5 +347,6 @@ class Sockets:
             text = await payloads.text_of(runtime, record.tenant_id, question_of(record))
             if socket.free_count > 0 and record.interaction_id not in socket.held:
                 log.warning("request_was_lost", socket=socket.socket_id, interaction_id=record.interaction_id)
+                self._count_first(record)
                 socket.reserved_count += 1
                 socket.push(record, socket.write(record, text))

@@ -2,9 +2,9 @@
 
 A sender per webhook step pulls waiting requests out of the store's queue, takes them under a dispatch lease, sends them
 and notes what became of each: *sent*, *later* (with backoff, not before the other's Retry-After), or *never*, which
-fails the execution. If this process dies in between, the lease runs out, the sweep puts the request back into the queue
-and somebody sends it again, with the same ids. The answer comes to the HTTP interface like any other completion; it may
-well be there before the request call returns.
+fails the execution, or only rejects the item if the step recovers. If this process dies in between, the lease runs out,
+the sweep puts the request back into the queue and somebody sends it again, with the same ids. The answer comes to the
+HTTP interface like any other completion; it may well be there before the request call returns.
 """
 
 from __future__ import annotations
@@ -112,6 +112,8 @@ class WebhookSender:
                 now=runtime.now(),
             ),
         )
+        firsts = sum(record.send_count == 1 for record in taken)
+        runtime.metrics.interactions_dispatched.add(self.pipeline_id, self.step_id, count=firsts)
         for record in taken:
             self._in_hand_count += 1
             work.start_soon(self._deliver, record, traces.get(_parent_key(record)))
@@ -162,7 +164,6 @@ class WebhookSender:
             (Read(INTERACTION.key_of(record)),),
             functools.partial(sending.mark_sent, seen=record, now=runtime.now()),
         )
-        runtime.metrics.interactions_dispatched.add(self.pipeline_id, self.step_id)
         self._steady_count += 1
         if self._steady_count == STEADY_COUNT:
             self._failures.worked("webhook_works_again", step=self.step_id)
