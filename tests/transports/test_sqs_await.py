@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -15,7 +15,7 @@ from attrs import define, field
 from tests.dispatch.fake_sqs import FakeSqs, queue_over, refusal
 from tests.engine.asking import lines, whole
 from tests.engine.expected import Expected
-from tests.engine.pipelines import BEGIN, FINISH, PARSE, batch, begin, finish, parse, program, waiting
+from tests.engine.pipelines import BEGIN, FINISH, PARSE, Batch, Row, batch, begin, finish, parse, program, waiting
 from tests.engine.world import Lost, Process, S, World
 from tests.transports.broker_double import Grave
 from tpfd.aws.sqs_held import HeldMessages
@@ -322,3 +322,25 @@ async def test_a_request_that_is_too_large_fails_its_execution_and_no_other(worl
     assert "over the limit" in (record.error_message or "")
     world.nursery.start_soon(queues.provide)
     await world.until_status(small.execution_id, S.SUCCEEDED)
+
+
+async def test_a_row_that_is_too_large_is_rejected_where_the_step_recovers(world: World, expected: Expected) -> None:
+    expected.error("request_given_up")
+
+    async def one_large(batch: Batch) -> AsyncIterator[Row]:
+        for number in range(batch.count):
+            yield Row(number, "x" * 300_000 if number == 1 else f"row-{number}")
+
+    asking = waiting(transport=QUEUE, more="recoverOnFailure: true")
+    steps = PARSE.replace("parse", "one_large") + asking + FINISH
+    world.load(program(steps, {"one_large": one_large, "finish": finish}, publish=True))
+    queues = Queues()
+    a = await queues.serve(world)
+    world.nursery.start_soon(queues.provide)
+    done = await a.submit(batch(3))
+    await world.until_status(done.execution_id, S.SUCCEEDED, within_s=60)
+    assert lines(world, done.execution_id) == ["0,ok row-0", "2,ok row-2"]
+    (reject,) = a.rejects.rejects
+    assert "bytes" in reject.error_message
+    assert reject.idempotency_key.endswith(":ask:1")
+    assert len(reject.payload or "") > 300_000, "read from where it is stored apart"
