@@ -16,6 +16,8 @@ from attrs import define, field
 
 from tpfd.core.records import ExecutionId, SequencedFact, TenantId
 from tpfd.core.transact import Capabilities, Decide, Index, Key, Page, Read, Sort
+from tpfd.dispatch.memory import MemoryRejects
+from tpfd.dispatch.protocol import ItemReject
 from tpfd.errors import StoreError
 from tpfd.stores.protocol import Store
 
@@ -94,6 +96,17 @@ class Gate:
         if self.delay_s is not None and (seconds := self.delay_s()) > 0:
             with trio.CancelScope(shield=True):
                 await trio.sleep(seconds)
+
+
+class GatedRejects:
+    """A process' way to its sink of rejected items."""
+
+    def __init__(self, inner: MemoryRejects, gate: Gate) -> None:
+        self._inner = inner
+        self._gate = gate
+
+    async def publish(self, rejects: tuple[ItemReject, ...]) -> None:
+        await self._gate.effect("reject", partial(self._inner.publish, rejects))
 
 
 class GatedStore:

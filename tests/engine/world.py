@@ -17,7 +17,7 @@ import trio
 from attrs import define, evolve, field
 
 from tests.engine.disk import Disk, MemoryTarget
-from tests.engine.gate import Gate, GatedStore
+from tests.engine.gate import Gate, GatedRejects, GatedStore
 from tests.engine.observed import ObservedStore
 from tests.engine.process import TENANT, Lost, Process
 from tests.engine.provider import Envelope, Provider, echo
@@ -188,7 +188,8 @@ class World:
         sockets = ProviderSockets(runtime=runtime, envelopes=EnvelopeWriter(keys[0] if keys else None))
         keeper = LeaseKeeper(runtime)
         rejects = MemoryRejects(1000)
-        rejecting = Rejecting(runtime=runtime, sink=rejects, include_payload=True, fail_pipeline=fail_pipeline)
+        sink = GatedRejects(rejects, gate)
+        rejecting = Rejecting(runtime=runtime, sink=sink, include_payload=True, fail_pipeline=fail_pipeline)
         attempts = Attempts(
             runtime=runtime,
             keeper=keeper,

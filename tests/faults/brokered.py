@@ -16,7 +16,7 @@ from tests.engine.world import Process
 from tests.transports.broker_double import Taking, link_of
 from tpfd.bell import Bell, wait_for
 from tpfd.program import Program
-from tpfd.transports.broker import Confirmed, Inbound, Outcome, Outgoing
+from tpfd.transports.broker import Confirmed, Inbound, Outcome, Outgoing, Unsendable
 
 
 @define(eq=False)
@@ -25,6 +25,7 @@ class Topics:
 
     Attributes:
         answer: what the provider says to a request; None: it keeps silent about it.
+        refused: numbers of rows that are too large for it, for ever.
         asked: how often each interaction came.
         answers: bodies in order.
         committed: how many of them are dealt with, without a gap.
@@ -32,16 +33,20 @@ class Topics:
 
     nursery: trio.Nursery
     answer: Callable[[Envelope], object]
+    refused: frozenset[int] = frozenset()
     asked: Counter[str] = field(factory=Counter)
     answers: list[bytes] = field(factory=list)
     committed: int = 0
     filled: Bell = field(factory=Bell)
 
-    def take(self, body: bytes) -> None:
+    def take(self, body: bytes) -> Outcome:
         """A request arrives; the provider answers a while later, the first time it is asked twice over."""
         envelope: Envelope = json.loads(body)
         self.asked[envelope["interactionId"]] += 1
+        if envelope["requestPayload"]["number"] in self.refused:
+            return Unsendable("it is too large")
         self.nursery.start_soon(self._provide, envelope)
+        return Confirmed()
 
     async def _provide(self, envelope: Envelope) -> None:
         await trio.sleep(2)
@@ -73,9 +78,7 @@ class _Wire:
 
     async def send(self, requests: Sequence[Outgoing]) -> Sequence[Outcome]:
         async def arrive() -> Sequence[Outcome]:
-            for request in requests:
-                self.topics.take(request.body)
-            return [Confirmed()] * len(requests)
+            return [self.topics.take(request.body) for request in requests]
 
         return await self.gate.effect("send", arrive)
 

@@ -24,7 +24,7 @@ from tests.engine.pipelines import (
     service,
     waiting,
 )
-from tests.engine.world import Envelope, Process, S, echo
+from tests.engine.world import TENANT, Envelope, Process, S, echo
 from tests.faults.around import ingest
 from tests.faults.stage import FAST, Scenario, Stage, row
 from tpfd.core.kinds import CHUNK, EXECUTION, KINDS, MANIFEST
@@ -378,6 +378,36 @@ async def brokered_parked(stage: Stage) -> None:
     await stage.until_status(execution, S.SUCCEEDED)
 
 
+REJECTING = program(
+    PARSE + waiting(transport="kafka", more="maxConcurrency: 3, recoverOnFailure: true") + FINISH,
+    {"parse": parse, "finish": finish},
+    publish=True,
+)
+REFUSED = (1, 4)
+"""Rows that the broker does not take."""
+
+
+async def brokered_rejecting(stage: Stage) -> None:
+    """Two rows can never be sent; an answer is kept back until the execution is parked."""
+    stage.topics.refused = frozenset(REFUSED)
+    stage.topics.answer = only(0, 2, 3)
+    execution = await stage.submit(batch(ROWS))
+    await stage.until_status(execution, S.WAITING_EXTERNAL)
+    await trio.sleep(10)
+    await stage.complete(f"{execution}.s001.{5:09d}", row(5, "ok row-5"))
+    await stage.until_status(execution, S.SUCCEEDED)
+
+
+def rejected(stage: Stage) -> None:
+    """The rest is published, and the sink of some process has each row that could not be sent."""
+    execution = one(stage)
+    assert stage.record(execution).status is S.SUCCEEDED
+    assert stage.lines() == [line for number, line in enumerate(whole(ROWS)) if number not in REFUSED]
+    found = {reject.idempotency_key for process in stage.world.processes for reject in process.rejects.rejects}
+    assert found == {f"{TENANT}:{execution}:ask:{number}" for number in REFUSED}
+    nothing_waits_at_the_broker(stage)
+
+
 def brokered_scalar_answered(stage: Stage) -> None:
     record = stage.record(one(stage))
     assert record.status is S.SUCCEEDED
@@ -421,6 +451,7 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario("broker", (SCALAR_BROKER,), hook, brokered_scalar_answered, serve=ask_through_broker),
     Scenario("broker-stream", (BROKER,), brokered, brokered_answered, serve=ask_through_broker),
     Scenario("broker-parked", (BROKER,), brokered_parked, brokered_answered, serve=ask_through_broker),
+    Scenario("broker-rejects", (REJECTING,), brokered_rejecting, rejected, serve=ask_through_broker),
     Scenario("retention", (LIVE,), retention, removed, policy=BRIEF),
     Scenario("live-beside", (LIVE,), live, published, beside=True),
     Scenario("demotion-beside", (PATIENT,), demotion, published, beside=True),

@@ -36,7 +36,6 @@ from tests.transports.broker_double import MemoryWire, link
 from tpfd.core.awaits import was_rejected
 from tpfd.core.kinds import EXECUTION, INTERACTION
 from tpfd.core.records import FactType, TerminalReason
-from tpfd.dispatch.memory import MemoryRejects
 from tpfd.dispatch.protocol import ItemReject
 from tpfd.engine.rejecting import Rejecting
 from tpfd.errors import Conflict, DispatchError
@@ -276,7 +275,6 @@ class Sink:
 def put_sink(process: Process, dies: When | None = None) -> None:
     rejecting = process.coordinator.admission.rejects
     assert isinstance(rejecting, Rejecting)
-    assert isinstance(rejecting.sink, MemoryRejects)
     rejecting.sink = Sink(process, dies)
 
 
