@@ -16,7 +16,7 @@ from tests.engine.observed import ObservedStore
 from tests.engine.pipelines import BEGIN, FINISH, PARSE, batch, begin, finish, parse, program, waiting
 from tests.engine.world import S, World
 from tests.transports.broker_double import Linked, MemoryWire, link
-from tpfd.core.kinds import INTERACTION, INTERACTION_HELD, SOCKET
+from tpfd.core.kinds import INTERACTION, INTERACTION_HELD, SOCKET, send_partition
 from tpfd.core.records import InteractionRecord, InteractionStatus, TenantId
 from tpfd.core.transact import Index, Page
 from tpfd.errors import Conflict
@@ -346,7 +346,7 @@ async def test_one_that_was_out_already_stands_first_in_the_queue(world: World) 
         await trio.sleep(0.1)
     older, newer = rows(world)
     entries = [INTERACTION_HELD.entry(row) for row in (older, evolve(newer, permit_slot=3))]
-    assert [entry and entry.partition for entry in entries] == ["*/test/ask"] * 2
+    assert [entry and entry.partition for entry in entries] == [send_partition("test", older.contract_version, "ask")] * 2
     assert entries[0] is not None
     assert entries[1] is not None
     assert str(entries[1].sort) < str(entries[0].sort)
