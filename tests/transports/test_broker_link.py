@@ -346,7 +346,8 @@ async def test_one_that_was_out_already_stands_first_in_the_queue(world: World) 
         await trio.sleep(0.1)
     older, newer = rows(world)
     entries = [INTERACTION_HELD.entry(row) for row in (older, evolve(newer, permit_slot=3))]
-    assert [entry and entry.partition for entry in entries] == [send_partition("test", older.contract_version, "ask")] * 2
+    queue = send_partition("test", older.contract_version, "ask")
+    assert [entry and entry.partition for entry in entries] == [queue] * 2
     assert entries[0] is not None
     assert entries[1] is not None
     assert str(entries[1].sort) < str(entries[0].sort)
