@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator
 from random import Random
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 from attrs import evolve
 
 from tests.aws.standin import StandIn
@@ -238,6 +240,132 @@ async def test_who_meets_goes_together(store: DynamodbStore, faults: Faults) -> 
     assert sorted(results) == list(range(1, 51))
     assert faults.calls["put_item"] <= 2
     assert store.statistics().refused_count == 0
+
+
+class Held:
+    """Holds back the first write after this call: before it is sent, or its answer.
+
+    Attributes:
+        there: it has come that far.
+    """
+
+    def __init__(self, faults: Faults, *, answer: bool) -> None:
+        self.there = threading.Event()
+        self._go = threading.Event()
+        if answer:
+            faults.answers.append(self._answer)
+        else:
+            faults.veto = self._veto
+
+    def release(self) -> None:
+        self._go.set()
+
+    async def come(self) -> None:
+        assert await trio.to_thread.run_sync(self.there.wait, 10)
+
+    def _hold(self, operation: str) -> None:
+        if operation in {"put_item", "transact_write_items"} and not self.there.is_set():
+            self.there.set()
+            assert self._go.wait(10)
+
+    def _answer(self, operation: str, _params: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+        self._hold(operation)
+        return answer
+
+    def _veto(self, operation: str, _params: dict[str, Any]) -> None:
+        self._hold(operation)
+
+
+async def test_who_waits_decides_while_the_write_before_is_on_its_way(store: DynamodbStore, faults: Faults) -> None:
+    await increment(store)
+    held = Held(faults, answer=False)
+    decided = trio.Event()
+    results: list[int] = []
+
+    def decide(snapshot: Snapshot) -> Decision[int]:
+        before = snapshot.get(counter_key())
+        assert before is not None
+        decided.set()
+        after = counter(0, before.continued_count + 1)
+        return Decision(after.continued_count, (after,))
+
+    async def second() -> None:
+        results.append(await store.transact([Read(counter_key())], decide))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(increment, store)
+        await held.come()
+        nursery.start_soon(second)
+        with trio.fail_after(5):
+            await decided.wait()
+        assert results == [], "it is not durable before the write that it builds upon"
+        held.release()
+    assert results == [3]
+    assert (faults.calls["put_item"], faults.calls["get_item"]) == (3, 1)
+    assert store.statistics().refused_count == 0
+
+
+async def test_what_was_decided_over_a_write_that_failed_is_decided_again(
+    store: DynamodbStore, other: DynamodbStore, faults: Faults
+) -> None:
+    await increment(store)
+    await increment(other)
+    held = Held(faults, answer=False)
+    results: list[int] = []
+
+    async def one() -> None:
+        results.append(await increment(store))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(one)
+        await held.come()
+        for _ in range(3):
+            nursery.start_soon(one)
+        await trio.testing.wait_all_tasks_blocked()
+        held.release()
+    assert sorted(results) == [3, 4, 5, 6]
+    assert await store.get(counter_key()) == counter(0, 6)
+
+
+async def test_who_only_looks_is_not_told_what_was_true_before_it_came(
+    store: DynamodbStore, other: DynamodbStore, faults: Faults
+) -> None:
+    await increment(store)
+    held = Held(faults, answer=True)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(increment, store)
+        await held.come()
+        assert await increment(other) == 3
+        looking: list[Any] = []
+
+        async def look() -> None:
+            decide = lambda snapshot: Decision(snapshot.get(counter_key()))  # noqa: E731
+            looking.append(await store.transact([Read(counter_key())], decide))
+
+        nursery.start_soon(look)
+        await trio.testing.wait_all_tasks_blocked()
+        held.release()
+    assert looking == [counter(0, 3)]
+
+
+async def test_who_needs_a_read_is_not_overtaken_for_ever(store: DynamodbStore, faults: Faults) -> None:
+    await increment(store)
+    held = Held(faults, answer=False)
+
+    async def stream() -> None:
+        for _ in range(100):
+            await increment(store)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stream)
+        await held.come()
+        nursery.start_soon(stream)  # from here on there is always one on its way and one behind it
+        await trio.testing.wait_all_tasks_blocked()
+        held.release()
+        before = store.statistics().commit_count
+        reads = [Read(counter_key()), Read(EXECUTION.key(TENANT, EXECUTION_ID))]
+        await store.transact(reads, lambda snapshot: Decision(None, (counter(9, 1),)))
+        assert store.statistics().commit_count - before <= 10
 
 
 async def test_a_record_of_our_own_costs_no_read(store: DynamodbStore, faults: Faults) -> None:

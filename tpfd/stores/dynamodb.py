@@ -29,7 +29,7 @@ from tpfd.errors import InternalError, StoreError
 from tpfd.stores.deciding import keep_all_facts
 from tpfd.stores.dynamodb_beliefs import Beliefs
 from tpfd.stores.dynamodb_commit import Committer
-from tpfd.stores.dynamodb_groups import Groups, GroupStatistics, Lane
+from tpfd.stores.dynamodb_groups import Groups, Lane
 from tpfd.stores.dynamodb_history import History
 from tpfd.stores.dynamodb_items import Items
 from tpfd.stores.dynamodb_journal import Journal
@@ -37,6 +37,7 @@ from tpfd.stores.dynamodb_loader import Loader
 from tpfd.stores.dynamodb_overlay import Member
 from tpfd.stores.dynamodb_query import Queries
 from tpfd.stores.dynamodb_requests import RequestCounts, Requests
+from tpfd.stores.dynamodb_statistics import GroupStatistics
 from tpfd.stores.dynamodb_tables import JOURNAL, kind_tables, tables
 
 R = TypeVar("R")

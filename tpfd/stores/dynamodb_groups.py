@@ -11,6 +11,9 @@ A group whose condition fails (another process was faster) reads again what fail
 it goes on in halves, as it does when one of its records is refused, damaged, or under a throttled key: so one member
 does not hold up the rest.
 
+While a group is on its way, those that wait for it decide already, over what it is about to write. When it has arrived
+they only have to be sent; when it has not, they decide again like everybody else.
+
 Two *lanes* keep claims, renewals and commits of executions apart from the rest, with threads of their own: slow
 payloads and heavy streams must not cost anybody a lease.
 """
@@ -18,12 +21,12 @@ payloads and heavy streams must not cost anybody a lease.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
 import outcome
 import trio
-from attrs import define, field, frozen
+from attrs import define, field
 
 from tpfd.core.kinds import EXECUTION
 from tpfd.core.records import Fact
@@ -36,6 +39,7 @@ from tpfd.stores.dynamodb_journal import Journal
 from tpfd.stores.dynamodb_loader import Loader
 from tpfd.stores.dynamodb_overlay import Full, Member, Overlay, Unread
 from tpfd.stores.dynamodb_requests import GIVE_UP_S
+from tpfd.stores.dynamodb_statistics import Counts, GroupStatistics
 
 ROUNDS: Final = 6
 """Times that a group decides before it goes on in halves."""
@@ -63,44 +67,24 @@ class Lane:
 
 @define(eq=False)
 class _Group:
+    """Members that go together.
+
+    Attributes:
+        keys: what it looks at and writes, and what those look at who come next.
+        gathering: who meets it may still join.
+        decided: decisions of all members, taken while the group before was on its way; None: they have to be taken.
+        next: of those who wait, the decisions over what is on its way; None: nothing is.
+        open: more may be decided there.
+    """
+
     lane: Lane
     members: list[Member] = field(factory=list)
     keys: set[Key[Any]] = field(factory=set)
     gathering: bool = True
     waiting: list[Member] = field(factory=list)
-
-
-@frozen(kw_only=True)
-class GroupStatistics:
-    """What the groups have done since the store was opened.
-
-    Attributes:
-        member_count: decisions that came to their end, those that were refused or raised too.
-        group_count: groups, with or without anything to write.
-        commit_count: writes, each one request.
-        largest_group_count: most decisions in one group.
-        refused_count: writes whose condition failed: another process was faster.
-        split_count: groups that went on in halves.
-        waiting_count: decisions that wait for a place now.
-    """
-
-    member_count: int
-    group_count: int
-    commit_count: int
-    largest_group_count: int
-    refused_count: int
-    split_count: int
-    waiting_count: int
-
-
-@define(eq=False)
-class _Counts:
-    members: int = 0
-    groups: int = 0
-    commits: int = 0
-    largest: int = 0
-    refused: int = 0
-    split: int = 0
+    decided: Overlay | None = None
+    next: Overlay | None = None
+    open: bool = False
 
 
 @define(eq=False)
@@ -121,7 +105,7 @@ class Groups:
     executions: Lane
     rest: Lane
     _busy: dict[Key[Any], _Group] = field(factory=dict, init=False)
-    _counts: _Counts = field(factory=_Counts, init=False)
+    _counts: Counts = field(factory=Counts, init=False)
 
     def statistics(self) -> GroupStatistics:
         counts = self._counts
@@ -154,6 +138,27 @@ class Groups:
             self._hold(holder, [read.key for read in member.reads])
         else:
             holder.waiting.append(member)
+            if holder.next is not None:
+                self._decide_ahead(holder, holder.next, member)
+
+    def _decide_ahead(self, group: _Group, overlay: Overlay, member: Member) -> None:
+        """Decides over what a group is about to write. Nobody does any more once somebody needs more for that: he must
+        not be overtaken again and again."""
+        keys = [read.key for read in member.reads]
+        group.open = (
+            group.open
+            and len(overlay.results) < MEMBERS_MAX
+            and all(self._busy.get(key, group) is group for key in keys)
+            and _runs(overlay, member)
+        )
+        if group.open:
+            self._hold(group, keys)
+
+    async def _decide_all_ahead(self, group: _Group, members: Iterable[Member], overlay: Overlay) -> None:
+        await trio.lowlevel.checkpoint()  # its request goes into a thread first
+        for member in members:
+            if group.next is overlay and member not in overlay.results:
+                self._decide_ahead(group, overlay, member)
 
     def _holder(self, member: Member) -> _Group | None:
         """A group in flight that looks at one of the member's records."""
@@ -188,7 +193,8 @@ class Groups:
         left: list[Member] = group.members
         try:
             with trio.CancelScope(shield=True):  # a write's outcome must be seen; it is bounded by GIVE_UP_S
-                await trio.lowlevel.checkpoint()  # what comes at the same moment goes with it
+                if group.gathering:
+                    await trio.lowlevel.checkpoint()  # what comes at the same moment goes with it
                 group.gathering = False
                 left = await self._settle(group, group.members)
         except BaseException:
@@ -204,9 +210,23 @@ class Groups:
         self._counts.groups += 1
         self._counts.members += done_count
         self._counts.largest = max(self._counts.largest, done_count)
+        ready = self._start_next(group)
         for member in reversed([*left, *group.waiting]):
-            self._lane(member).backlog.appendleft(member)
+            if member not in ready:
+                self._lane(member).backlog.appendleft(member)
         self._start_waiting()
+
+    def _start_next(self, group: _Group) -> Collection[Member]:
+        """Starts those who have decided over what a group has written by now."""
+        overlay = group.next
+        if overlay is None or not overlay.results:
+            return ()
+        following = _Group(group.lane, [*overlay.results], gathering=False, decided=overlay)
+        self._hold(following, [*(read.key for member in following.members for read in member.reads)])
+        self._hold(following, [*overlay.base, *overlay.writes])
+        group.lane.running += 1
+        self.nursery.start_soon(self._run, following)
+        return overlay.results
 
     async def _settle(self, group: _Group, members: list[Member]) -> list[Member]:
         """Decides and writes until every member has its result.
@@ -217,6 +237,7 @@ class Groups:
         try:
             return await self._together(group, members)
         except StoreError as error:
+            group.next = None
             # One damaged record, one that is refused or fought over, one throttled key must not take the others with
             # it. An outage meets all.
             if len(members) == 1 or (error.retryable and error.code not in _OF_SOME):
@@ -249,10 +270,11 @@ class Groups:
         attempt = 0
         while True:
             attempt += 1
-            overlay, left = await self._decide(group, members, fresh)
+            overlay, left = await self._decided(group, members, fresh)
             failed = None
             if not overlay.is_empty:
-                failed = await self._write(group.lane, overlay, patient=len(members) == 1)
+                behind = [*left, *group.waiting] if members is group.members else None
+                failed = await self._write(group, overlay, behind, patient=len(members) == 1)
             if failed is None:
                 for member, result in overlay.results.items():
                     member.finish(result)
@@ -266,6 +288,15 @@ class Groups:
             await group.lane.committer.pause(attempt)
             await self._read(fresh, failed)
 
+    async def _decided(
+        self, group: _Group, members: list[Member], fresh: dict[Key[Any], Seen]
+    ) -> tuple[Overlay, list[Member]]:
+        """As `_decide`, or what was decided ahead."""
+        ahead, group.decided = group.decided, None
+        if ahead is not None and not ahead.unproven():
+            return ahead, []
+        return await self._decide(group, members, fresh)
+
     async def _decide(
         self, group: _Group, members: list[Member], fresh: dict[Key[Any], Seen]
     ) -> tuple[Overlay, list[Member]]:
@@ -275,7 +306,7 @@ class Groups:
             The transaction, and the members that did not fit into it.
         """
         while True:
-            overlay = Overlay(fresh, self.beliefs, self.items, self.keep_fact)
+            overlay = Overlay(fresh, self.beliefs.get, self.items, self.keep_fact)
             wanted: set[Key[Any]] = set()
             left: list[Member] = []
             for member in members:
@@ -297,8 +328,18 @@ class Groups:
         self.beliefs.learn(found)
         fresh.update(found)
 
-    async def _write(self, lane: Lane, overlay: Overlay, *, patient: bool) -> frozenset[Key[Any]] | None:
-        """Sends one transaction. Returns None, or the records that were not as they were read."""
+    async def _write(
+        self, group: _Group, overlay: Overlay, behind: list[Member] | None, *, patient: bool
+    ) -> frozenset[Key[Any]] | None:
+        """Sends one transaction.
+
+        Args:
+            behind: who may decide meanwhile; None: nobody, because this is a part of the group only.
+
+        Returns:
+            None, or the records that were not as they were read.
+        """
+        lane = group.lane
         if overlay.facts:
             await self.journal.room()
         write_id = lane.committer.new_id()
@@ -323,14 +364,28 @@ class Groups:
                 written[key] = (Seen(put.record, version), put.body.size_bytes)
         bundles = self.journal.bundles(overlay.facts, write_id)
         writes += [self.journal.write(bundle) for bundle in bundles]
+        if behind is not None:
+            coming = {key: seen for key, (seen, _) in written.items()}
+            group.next = Overlay({}, lambda key: coming.get(key) or self.beliefs.get(key), self.items, self.keep_fact)
+            group.open = True
+            self.nursery.start_soon(self._decide_all_ahead, group, behind, group.next)
         failed = await lane.committer.write(writes, write_id, patient=patient)
         if failed is not None:
+            group.next = None
             return frozenset(keys[place] for place in failed if place < len(keys))
         self._counts.commits += 1
         for key, (seen, size_bytes) in written.items():
             self.beliefs.keep(key, seen, size_bytes)
         self.journal.take(bundles)
         return None
+
+
+def _runs(overlay: Overlay, member: Member) -> bool:
+    try:
+        overlay.run(member)
+    except (Unread, Full):
+        return False
+    return True
 
 
 def _fail(members: Iterable[Member], error: StoreError) -> None:

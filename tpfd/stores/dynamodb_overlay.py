@@ -18,7 +18,6 @@ from tpfd.core.records import Fact
 from tpfd.core.transact import Decide, Decision, Key, Need, Read, Snapshot
 from tpfd.errors import InternalError
 from tpfd.stores.deciding import key_of, settle
-from tpfd.stores.dynamodb_beliefs import Beliefs
 from tpfd.stores.dynamodb_facts import parts_of
 from tpfd.stores.dynamodb_items import Body, Items, Seen
 
@@ -73,7 +72,8 @@ class Overlay:
 
     Attributes:
         fresh: what was read since the members came.
-        beliefs: may be relied on by who writes, because the condition of the write proves them.
+        believed: what is believed about a record; None: nothing. It may be relied on by who writes, because the
+            condition of the write proves it.
         writes: what is to be written; None deletes.
         guards: what writing members relied on.
         facts: what writing members add to the journal.
@@ -81,7 +81,7 @@ class Overlay:
     """
 
     fresh: Mapping[Key[Any], Seen]
-    beliefs: Beliefs
+    believed: Callable[[Key[Any]], Seen | None]
     items: Items
     keep_fact: Callable[[Fact], bool]
     base: dict[Key[Any], Seen] = field(factory=dict, init=False)
@@ -151,14 +151,14 @@ class Overlay:
         if key in self.writes or key in self.base or key in self.fresh:
             return True
         # What is not guarded is never proven, so a belief is not enough.
-        return read.guarded and self.beliefs.get(key) is not None
+        return read.guarded and self.believed(key) is not None
 
     def _load(self, key: Key[Any]) -> Any:
         if key in self.writes:
             put = self.writes[key]
             return None if put is None else put.record
         if key not in self.base:
-            seen = self.fresh.get(key) or self.beliefs.get(key)
+            seen = self.fresh.get(key) or self.believed(key)
             if seen is None:
                 raise Unread(frozenset((key,)))
             self.base[key] = seen
