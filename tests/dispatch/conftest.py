@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,10 @@ import trio
 
 from tests.dispatch.hinted import HintedWorld
 from tests.engine import virtual
-from tests.engine.expected import Expected
+from tests.engine.expected import Expected, expected
+from tests.engine.world import living
+
+__all__ = ["expected", "world"]
 
 HERE = Path(__file__).parent
 REAL = {"test_real_daemons.py", "test_real_sqs.py"}
@@ -24,19 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def expected(caplog: pytest.LogCaptureFixture) -> Iterator[Expected]:
-    """Which errors the log may hold."""
-    caplog.set_level(logging.INFO)
-    announced = Expected(caplog)
-    yield announced
-    assert announced.surprises() == []
-
-
-@pytest.fixture
 async def world(expected: Expected, nursery: trio.Nursery) -> AsyncIterator[HintedWorld]:
     """Processes over one store and one queue, on virtual time; they end with the test."""
-    made = HintedWorld(nursery=nursery)
-    yield made
-    for process in made.processes:
-        process.kill()
-    nursery.cancel_scope.cancel("the test is over")
+    async with living(HintedWorld(nursery=nursery)) as made:
+        yield made

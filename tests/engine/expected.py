@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 
 import pytest
 from attrs import define, field
@@ -33,3 +34,12 @@ class Expected:
             for record in self.caplog.records
             if record.getMessage() == event
         ]
+
+
+@pytest.fixture
+def expected(caplog: pytest.LogCaptureFixture) -> Iterator[Expected]:
+    """Which errors the log may hold."""
+    caplog.set_level(logging.INFO)
+    announced = Expected(caplog)
+    yield announced
+    assert announced.surprises() == []

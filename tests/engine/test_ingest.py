@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any, BinaryIO
+from typing import Any
 
 import pytest
 import trio
@@ -12,11 +12,12 @@ from attrs import define, evolve, field, frozen
 from tests.engine.expected import Expected
 from tests.engine.pipelines import BEGIN, INLINE, Line, Row, begin, program, service
 from tests.engine.world import POLICY, TENANT, Process, S, World
+from tests.objects.unasked import Unasked
 from tpfd.core.kinds import EXECUTION, INGESTED
 from tpfd.core.records import ExecutionId, TenantId
 from tpfd.errors import Conflict, NonRetryableError, OutsideError, PayloadError, Problem
 from tpfd.objects.ingest import FORGET_EVERY, Ingest
-from tpfd.objects.protocol import AfterAction, AfterKind, ListedObject, ObjectReference, Page
+from tpfd.objects.protocol import AfterAction, AfterKind, ListedObject, Page
 
 
 @frozen
@@ -27,7 +28,7 @@ class Stored:
 
 
 @define(eq=False)
-class MemorySource:
+class MemorySource(Unasked):
     """A location in memory. `page_count` objects are listed at a time."""
 
     objects: dict[str, Stored] = field(factory=dict)
@@ -76,21 +77,6 @@ class MemorySource:
         if listed.key in self.failing:
             raise self.failing[listed.key]
         return self.objects[listed.key].data
-
-    async def read_bytes(self, listed: ListedObject, max_bytes: int) -> bytes:
-        raise NotImplementedError
-
-    async def read_text(self, listed: ListedObject, max_bytes: int) -> str:
-        raise NotImplementedError
-
-    async def reference(self, listed: ListedObject) -> ObjectReference:
-        raise NotImplementedError
-
-    async def verify(self, reference: ObjectReference) -> None:
-        raise NotImplementedError
-
-    def open_object(self, path: str) -> BinaryIO:
-        raise NotImplementedError
 
 
 def last(row: Row) -> Line:

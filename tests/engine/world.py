@@ -8,10 +8,10 @@ its own.
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import trio
 from attrs import define, evolve, field
@@ -305,3 +305,15 @@ class World:
 def _pause_s(began: float) -> float:
     """Looks often at first; hours of virtual time need not be looked through so closely."""
     return 0.05 if trio.current_time() - began < 60 else 0.5
+
+
+W = TypeVar("W", bound=World)
+
+
+@asynccontextmanager
+async def living(world: W) -> AsyncIterator[W]:
+    """A world whose processes end with the block."""
+    yield world
+    for process in world.processes:
+        process.kill()
+    world.nursery.cancel_scope.cancel("the test is over")

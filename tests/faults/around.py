@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from typing import BinaryIO
 
 import trio
 from attrs import define, field
@@ -14,9 +13,10 @@ from attrs import define, field
 from tests.engine.gate import Gate
 from tests.engine.process import TENANT, Process
 from tests.engine.provider import Envelope
+from tests.objects.unasked import Unasked
 from tpfd.core.records import ExecutionId, TenantId
 from tpfd.objects.ingest import Ingest
-from tpfd.objects.protocol import AfterAction, AfterKind, ListedObject, ObjectReference, Page
+from tpfd.objects.protocol import AfterAction, AfterKind, ListedObject, Page
 from tpfd.program import Program
 from tpfd.transports.webhook import WebhookSender
 from tpfd.transports.webhook_message import WebhookMessage
@@ -48,7 +48,7 @@ class Folder:
 
 
 @define(eq=False)
-class FolderSource:
+class FolderSource(Unasked):
     """A folder as one process sees it."""
 
     folder: Folder
@@ -82,21 +82,6 @@ class FolderSource:
     async def read(self, listed: ListedObject) -> object:
         await trio.lowlevel.checkpoint()
         return self.folder.objects[listed.key]
-
-    async def read_bytes(self, listed: ListedObject, max_bytes: int) -> bytes:
-        raise NotImplementedError
-
-    async def read_text(self, listed: ListedObject, max_bytes: int) -> str:
-        raise NotImplementedError
-
-    async def reference(self, listed: ListedObject) -> ObjectReference:
-        raise NotImplementedError
-
-    async def verify(self, reference: ObjectReference) -> None:
-        raise NotImplementedError
-
-    def open_object(self, path: str) -> BinaryIO:
-        raise NotImplementedError
 
 
 def ingest(process: Process, folder: Folder, program: Program) -> Ingest:

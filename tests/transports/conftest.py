@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import trio
 
 from tests.engine import virtual
-from tests.engine.expected import Expected
-from tests.engine.world import World
+from tests.engine.expected import Expected, expected
+from tests.engine.world import World, living
+
+__all__ = ["expected", "world"]
 
 HERE = Path(__file__).parent
 VIRTUAL = {
@@ -28,19 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def expected(caplog: pytest.LogCaptureFixture) -> Iterator[Expected]:
-    """Which errors the log may hold."""
-    caplog.set_level(logging.INFO)
-    announced = Expected(caplog)
-    yield announced
-    assert announced.surprises() == []
-
-
-@pytest.fixture
 async def world(expected: Expected, nursery: trio.Nursery) -> AsyncIterator[World]:
     """On virtual time; its processes end with the test."""
-    made = World(nursery=nursery)
-    yield made
-    for process in made.processes:
-        process.kill()
-    nursery.cancel_scope.cancel("the test is over")
+    async with living(World(nursery=nursery)) as made:
+        yield made
