@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import BinaryIO
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tpfd.examples.csv_payments.csv_rows import BadRow, PaymentRow, rows_of
@@ -316,6 +316,7 @@ def test_any_bytes_give_rows_or_a_named_problem(data: bytes, chunk_bytes: int) -
 _FIELD = st.text(st.sampled_from('ab",\n\r ='), min_size=1, max_size=6)
 
 
+@example([(1, ",aaa\n", "1.00")], 1)
 @given(st.lists(st.tuples(st.integers(1, 9), _FIELD, st.sampled_from(["1.00", "2.5"]))), st.integers(1, 20))
 def test_what_a_csv_writer_writes_is_read_or_refused_never_changed(
     rows: list[tuple[int, str, str]], chunk_bytes: int

@@ -24,7 +24,7 @@ CHUNK_BYTES = 64 * 1024
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _LONE_CR = re.compile(r"\r(?!\n)")
 # The end of a row of payments in the middle of a field: …,10.00,EUR and a line break.
-_ROW_END_INSIDE = re.compile(r"(?:^|,)[^,\r\n]*,\s*[A-Za-z]{3}\s*[\r\n]")
+_ROW_END_INSIDE = re.compile(r"(?:^|,)\s*[-+]?\d[^,\r\n]*,\s*[A-Za-z]{3}\s*[\r\n]")
 
 
 class CsvRecords:
